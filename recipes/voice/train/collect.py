@@ -13,7 +13,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-STEPS = ("talker", "decoder", "codes", "discriminators")
+STEPS = ("talker", "decoder", "codes", "code_phones", "discriminators")
 _MAX_PART_BYTES = 15_500_000
 
 

@@ -1,7 +1,8 @@
 """Step: writes a checkpoint folder in the published format. `python -m train.export COLLECTED TOKENIZER OUT`
 
 COLLECTED: the output of train.collect, or a work folder. Weights are in half precision with the published tensor names
-(`docs/qwen3_tts.md`, section 11); untrained rows of the codec vocabulary are zero.
+(`docs/qwen3_tts.md`, section 11); untrained rows of the codec vocabulary are zero. Properties of the
+voices and NOTICE are those in `checkpoint/`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from . import sizes
 from .run_files import read_parts
 from .sizes import DECODER, PREDICTOR, TALKER, LayerStackSize
 
+CHECKPOINT = Path(__file__).parent / "checkpoint"
+"""Files of the checkpoint that are written by hand: properties of the voices, and the licences."""
 _VOCABULARY_TABLES = ("model.codec_embedding.weight", "codec_head.weight")
 
 
@@ -171,6 +174,8 @@ def export(collected: Path, tokenizer: Path, out: Path, temperature: float, pred
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if tokenizer.resolve() != (out / "tokenizer.json").resolve():
         shutil.copyfile(tokenizer, out / "tokenizer.json")
+    for path in (CHECKPOINT / "voice.toml", CHECKPOINT / "NOTICE"):
+        shutil.copyfile(path, out / path.name)
     for path in (out / "model.safetensors", codec / "model.safetensors"):
         path.chmod(0o644)  # safetensors creates files that only their owner can read
 

@@ -3,12 +3,13 @@
 #
 #   hold.sh bring FOLDER      keeps weights of an earlier run (collected parts), with which the steps continue
 #   hold.sh begin SECONDS     unpacks the kit, starts speech, tokenizer and decoder; all training ends after SECONDS
+#   hold.sh teacher FOLDER    keeps a part of Kokoro's weights; starts the synthesis of its voices when all are there
 #   hold.sh talker [START]    starts the talker, from START/talker.safetensors if it does not continue
 #   hold.sh watch SECONDS     waits, starts again without CUDA graphs or compilation what failed, prints the logs' ends
 #   hold.sh collect OUT STEPS collects weights of the steps, in files of at most 16 MB
 #
-# Everything is in $HOLD (/tmp/hold). $CODES, $DECODER and $TALKER are further options of the steps, $CODES_S the seconds of
-# the tokenizer (100), $DEVICE the device (cuda:0).
+# Everything is in $HOLD (/tmp/hold). $KOKORO, $CODES, $DECODER and $TALKER are further options of the steps, $CODES_S the
+# seconds of the tokenizer (100), $PROCESSES those that read with hibari, $DEVICE the device (cuda:0).
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 hold=${HOLD:-/tmp/hold}
@@ -18,6 +19,10 @@ talker_options="--residual-frames 6144 --rate 8e-4 --warm-up 400 --sampled-from 
 
 run() { # run OPTION...
     (cd "$kit" && python3 -m train.run "$work" --talker-device "$device" --codec-device "$device" "$@")
+}
+
+start_kokoro() {
+    run --steps kokoro --kokoro-options "--hours 16 --seconds 700 ${KOKORO:-}"
 }
 
 has_ended() { # has_ended PID
@@ -35,6 +40,7 @@ restart() { # restart STEP: the first time without graphs (decoder), then withou
     [ -e "$start" ] && how="$how --start $start"
     until=$(cat "$hold/until")
     case $step in
+    kokoro) start_kokoro ;;
     codes) run --steps codes --codes-seconds "$codes_s" --codes-options "${CODES:-}" ;;
     decoder) run --steps decoder --until "$until" --decoder-seconds 3600 --decoder-options "$how ${DECODER:-}" ;;
     talker) run --steps talker --until "$until" --talker-seconds 3600 --talker-options "$how --rows 24 $talker_options" ;;
@@ -47,13 +53,13 @@ bring)
     cp "$2"/*.safetensors "$back"
     ;;
 begin)
-    rm -rf "$kit" "$work"
+    rm -rf "$kit" "$work" "$hold"/*.safetensors
     mkdir -p "$hold"
     cp -r "$here" "$kit"
     echo $(($(date +%s) + $2)) >"$hold/until"
     python3 -c 'import onnxruntime, scipy, tokenizers, torch; print(onnxruntime.__version__, torch.__version__)'
     (cd "$kit" && python3 -m train.kit --unpack . "$work")
-    processes=$(($(nproc) * 3 / 4))
+    processes=${PROCESSES:-$(($(nproc) * 5 / 8))}
     steps=speech,codes,decoder
     if [ -e "$back/codes.0.safetensors" ]; then
         steps=speech,decoder
@@ -68,6 +74,18 @@ begin)
         --until "$(cat "$hold/until")" --decoder-seconds 3600 --decoder-options "${DECODER:-}"
     sleep 3
     run --status
+    ;;
+teacher)
+    mkdir -p "$hold/kokoro"
+    cp "$2"/kokoro.*.safetensors "$hold/kokoro"
+    parts=$(find "$hold/kokoro" -name 'kokoro.*.safetensors' | wc -l)
+    echo "$parts of 3 parts"
+    if [ "$parts" = 3 ] && [ -e "$work/text/train.txt" ]; then
+        ln -sfn "$hold/kokoro" "$work/kokoro"
+        start_kokoro
+        sleep 3
+        run --status
+    fi
     ;;
 talker)
     start=$back/talker.safetensors
@@ -85,7 +103,7 @@ watch)
     while [ "$(date +%s)" -lt "$end" ] && [ "$(date +%s)" -lt $((until + 15)) ]; do
         sleep 5
         [ "$(date +%s)" -gt "$until" ] && continue
-        for step in codes decoder talker; do
+        for step in kokoro codes decoder talker; do
             pid=$(python3 -c "import json; print(json.load(open('$work/pids.json'))['pids'].get('$step', 0))")
             if [ "$pid" != 0 ] && has_ended "$pid" && ! grep -q ' done ' "$work/logs/$step.log"; then
                 echo "$step failed:"
@@ -95,14 +113,18 @@ watch)
         done
     done
     run --status
-    tail -n 4 "$work"/logs/{codes,decoder,talker}.jsonl
+    for step in kokoro codes decoder talker; do
+        echo "$step:"
+        tail -n 4 "$work/logs/$step.jsonl"
+    done
     df -h "$hold" | tail -n 1
     ;;
 collect)
+    case $3 in *code_phones*) (cd "$kit" && python3 -m train.speech.code_phones "$work" --device "$device") ;; esac
     (cd "$kit" && python3 -m train.collect "$work" "$2" --steps "$3")
     ;;
 *)
-    sed -n '2,11p' "$0"
+    sed -n '2,13p' "$0"
     exit 2
     ;;
 esac

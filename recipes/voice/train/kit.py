@@ -1,4 +1,5 @@
-"""Packs what the training machine needs: text, tokenizer, the teacher and the recipe itself, about 18 MB.
+"""Packs what the training machine needs: text, tokenizer, hibari and the recipe itself, about 18 MB. (Kokoro is packed
+by `train.speech.kokoro_weights`.)
 
     python -m train.kit W OUT              packs
     python -m train.kit --unpack OUT W     unpacks, on the training machine

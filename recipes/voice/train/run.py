@@ -1,6 +1,7 @@
 """Starts all steps at once in the background. `python -m train.run W --talker-device cuda:0 --codec-device cuda:1`
 
-The models train on the speech that exists so far; talker and decoder wait for the tokenizer. The steps continue after
+The models train on the speech that exists so far; the tokenizer waits
+for every voice, talker and decoder wait for the tokenizer. The steps continue after
 this command has ended: `--status` shows their progress, `--keep-speech` frees CPU cores, `--stop` ends them. A step
 that ended early can be continued on its own (`python -m train.talker.train_talker W --start W/talker.safetensors`).
 """
@@ -16,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-STEPS = ("speech", "codes", "decoder", "talker")
+STEPS = ("speech", "kokoro", "codes", "decoder", "talker")
 
 
 def commands(args: argparse.Namespace) -> dict[str, list[str]]:
@@ -27,6 +28,10 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
     until = [] if args.until is None else ["--until", str(args.until)]
     return {
         "speech": [*module, "train.speech.synthesis", work, "--processes", str(args.processes)],
+        "kokoro": [
+            *[*module, "train.speech.kokoro", work, "--device", args.codes_device or args.talker_device],
+            *["--seed", str(args.seed), *args.kokoro_options.split()],
+        ],
         "codes": [
             *[*module, "train.codec.train_tokenizer", work, "--seconds", str(args.codes_seconds)],
             *["--device", codes_device, "--seed", str(args.seed), *args.codes_options.split()],
@@ -55,7 +60,7 @@ def start(args: argparse.Namespace) -> None:
     pids = json.loads(before.read_text("utf-8"))["pids"] if before.exists() else {}
     here = Path(__file__).resolve().parent.parent
     for name in steps:
-        one_thread = {"OMP_NUM_THREADS": "1" if name == "speech" else "2", "PYTHONUNBUFFERED": "1"}
+        one_thread = {"OMP_NUM_THREADS": "1" if name in ("speech", "kokoro") else "2", "PYTHONUNBUFFERED": "1"}
         with (logs / f"{name}.log").open("w") as log:
             process = subprocess.Popen(
                 commands(args)[name],
@@ -128,6 +133,7 @@ def main() -> None:
     parser.add_argument("--codes-seconds", type=float, default=130)
     parser.add_argument("--decoder-seconds", type=float, default=540)
     parser.add_argument("--talker-seconds", type=float, default=1000)
+    parser.add_argument("--kokoro-options", default="", help="more options of train.speech.kokoro, as one string")
     parser.add_argument(
         "--codes-options", default="", help="more options of train.codec.train_tokenizer, as one string"
     )

@@ -23,11 +23,20 @@ TEXT_VOCABULARY = 2048
 CODEC_PAD, CODEC_BOS, CODEC_EOS = CODEBOOK_SIZE, CODEBOOK_SIZE + 1, CODEBOOK_SIZE + 2
 CODEC_THINK, CODEC_NOTHINK = CODEBOOK_SIZE + 3, CODEBOOK_SIZE + 4
 CODEC_THINK_BOS, CODEC_THINK_EOS = CODEBOOK_SIZE + 5, CODEBOOK_SIZE + 6
-SPEAKERS = {"heart": CODEBOOK_SIZE + 8}
+SPEAKERS = {name: CODEBOOK_SIZE + 8 + n for n, name in enumerate(("heart", "michael", "emma", "george"))}
 TRAINED_ROWS = CODEBOOK_SIZE + 16
 """Rows of the codec vocabulary that are trained."""
 PUBLISHED_ROWS = CODEBOOK_SIZE + 1024
 """Rows of the published table, of which the untrained are zero. Samplers suppress the last 1024 but end of speech."""
+
+
+def voice_shares(first: float) -> dict[str, float]:
+    """Shares of the voices in training: `first` of the first speaker, and the rest in equal parts."""
+    others = (1 - first) / (len(SPEAKERS) - 1)
+    return {voice: others if n else first for n, voice in enumerate(SPEAKERS)}
+
+
+EQUAL_SHARES = dict.fromkeys(SPEAKERS, 1 / len(SPEAKERS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .codec.mel_tokenizer import MelTokenizer
-from .sizes import CODEBOOKS, FRAME_SAMPLES, FRAMES_PER_HOUR, PHONES_PER_FRAME, SPEAKERS
+from .sizes import CODEBOOKS, EQUAL_SHARES, FRAME_SAMPLES, FRAMES_PER_HOUR, PHONES_PER_FRAME, SPEAKERS
 from .speech.audio import tokenizer_mel
 
 
@@ -111,19 +112,30 @@ class StoredUtterance:
 
 
 class SpeechStore:
-    """Speech on a device, up to a capacity in hours.
+    """Speech on a device, up to a capacity in hours, of which each voice has its share.
 
     phones: uint8 [capacity, 4]; audio: int16 [capacity * 1920] or None; codes: int16 [capacity, 16] or None.
     """
 
-    def __init__(self, device: torch.device, hours: float, *, audio: bool, codes: bool) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        hours: float,
+        *,
+        audio: bool,
+        codes: bool,
+        shares: Mapping[str, float] = EQUAL_SHARES,
+    ) -> None:
         self.capacity = int(hours * FRAMES_PER_HOUR)
         self.frames = 0
+        self.voice_frames = dict.fromkeys(shares, 0)
         self.phones = torch.zeros(self.capacity, PHONES_PER_FRAME, dtype=torch.uint8, device=device)
         self.audio = torch.zeros(self.capacity * FRAME_SAMPLES, dtype=torch.int16, device=device) if audio else None
         self.codes = torch.zeros(self.capacity, CODEBOOKS, dtype=torch.int16, device=device) if codes else None
-        self._device = device
-        self._starts = torch.zeros(0, dtype=torch.int64, device=device)
+        self._device, self._shares = device, shares
+        # Of each sentence: first frame, length, voice. Then the sum of the probabilities up to each.
+        self._sentences = torch.zeros(0, 3, dtype=torch.int64, device=device)
+        self._until = torch.zeros(0, dtype=torch.float64, device=device)
 
     @property
     def hours(self) -> float:
@@ -131,11 +143,11 @@ class SpeechStore:
         return self.frames / FRAMES_PER_HOUR
 
     def has_room_for(self, chunk: RecordedChunk) -> bool:
-        """Whether the chunk fits."""
-        return self.frames + sum(chunk.frames) <= self.capacity
+        """Whether the chunk fits into its voice's share."""
+        return self.voice_frames[chunk.voice] + sum(chunk.frames) <= self._shares[chunk.voice] * self.capacity
 
     def add(self, chunk: RecordedChunk, tokenizer: MelTokenizer | None = None) -> list[StoredUtterance]:
-        """Store a chunk, encoded by `tokenizer` if codes are kept; returns its sentences, none if the store is full."""
+        """Store a chunk, encoded by `tokenizer` if codes are kept; returns its sentences, none if there is no room."""
         if not self.has_room_for(chunk):
             return []
         start, count = self.frames, sum(chunk.frames)
@@ -148,27 +160,57 @@ class SpeechStore:
                 raise ValueError("storing codes needs a tokenizer")
             self.codes[start : start + count] = encode(tokenizer, audio.float() / 32768).short()
         self.frames += count
+        self.voice_frames[chunk.voice] += count
         utterances = []
         for line, frames in zip(chunk.lines, chunk.frames, strict=True):
             utterances.append(StoredUtterance(chunk.voice, line, start, frames))
             start += frames
-        starts = torch.tensor([part.start for part in utterances], dtype=torch.int64, device=self._device)
-        self._starts = torch.cat([self._starts, starts])
+        self._index(utterances)
         return utterances
+
+    def _index(self, utterances: list[StoredUtterance]) -> None:
+        voices = list(self._shares)
+        rows = [(part.start, part.frames, voices.index(part.voice)) for part in utterances]
+        self._sentences = torch.cat([self._sentences, torch.tensor(rows, device=self._device)])
+        rates = [self._shares[voice] / max(1, self.voice_frames[voice]) for voice in voices]
+        rate = torch.tensor(rates, dtype=torch.float64, device=self._device)
+        self._until = (rate[self._sentences[:, 2]] * self._sentences[:, 1]).cumsum(0)
 
     def windows(self, count: int, frames: int, from_start: int = 0) -> tuple[Tensor, Tensor]:
         """Random windows of audio, float [count, frames * 1920], and their frames, int64 [count, frames].
 
-        The first `from_start` windows begin with a sentence, the others anywhere.
+        Voices are drawn by their shares. The first `from_start` windows begin with a sentence, the others anywhere.
         """
         if self.audio is None:
             raise ValueError("the store has no audio")
-        start = torch.randint(self.frames - frames, (count,), device=self._device)
-        if from_start:
-            chosen = torch.randint(len(self._starts), (from_start,), device=self._device)
-            start[:from_start] = self._starts[chosen].clamp(max=self.frames - frames)
+        drawn = torch.rand(count, dtype=torch.float64, device=self._device) * self._until[-1]
+        chosen = self._sentences[torch.searchsorted(self._until, drawn).clamp(max=len(self._until) - 1)]
+        offset = (torch.rand(count, device=self._device) * chosen[:, 1]).long()
+        offset[:from_start] = 0
+        start = (chosen[:, 0] + offset).clamp(max=self.frames - frames)
         samples = start[:, None] * FRAME_SAMPLES + torch.arange(frames * FRAME_SAMPLES, device=self._device)
         return self.audio[samples].float() / 32768, start[:, None] + torch.arange(frames, device=self._device)
+
+
+def wait_for_voices(
+    store: SpeechStore, take: Callable[[int], object], frames: int, voice_frames: int, wait_s: float
+) -> None:
+    """Take chunks until the store has `frames`, and `voice_frames` of each voice, for which it waits `wait_s` at most.
+
+    Raises TimeoutError if `frames` are not there ten minutes later.
+    """
+    began = time.monotonic()
+    while True:
+        elapsed = time.monotonic() - began
+        lacking = [voice for voice, count in store.voice_frames.items() if count < voice_frames]
+        if store.frames >= frames and (not lacking or elapsed > wait_s):
+            if lacking:
+                print(f"begins without enough speech of {', '.join(lacking)}", flush=True)
+            return
+        if elapsed > wait_s + 600:
+            raise TimeoutError(f"{store.frames} of {frames} frames of speech appeared within {elapsed:.0f} s")
+        take(12)
+        time.sleep(0.1)
 
 
 @torch.no_grad()

@@ -15,8 +15,9 @@ from train.codec.train_decoder import start_from_tokenizer
 from train.collect import collect
 from train.export import codec_config, export
 from train.run_files import load_weights, read_parts, save_weights
+from train.sizes import FRAMES_PER_HOUR
 from train.speech.audio import tokenizer_mel
-from train.store import ChunkReader, SpeechStore, encode, finished, read_chunk
+from train.store import ChunkReader, SpeechStore, encode, finished, read_chunk, wait_for_voices
 from train.talker.model import TalkerNetwork
 from voxgate.codecs.neural.decoder import CodecDecoder as ProjectDecoder
 
@@ -121,7 +122,7 @@ def test_reader_returns_available_chunks(tmp_path):
 def test_store_keeps_sentences_at_their_positions(tmp_path):
     torch.manual_seed(0)
     tokenizer = MelTokenizer().eval()
-    store = SpeechStore(CPU, 0.001, audio=True, codes=True)
+    store = SpeechStore(CPU, 0.001, audio=True, codes=True, shares={"heart": 1.0})
     first, second = (read_chunk(write_chunk(tmp_path, f"heart_{i}", frames=(6, 9), seed=i)) for i in range(2))
     store.add(first, tokenizer)
     added = store.add(second, tokenizer)
@@ -131,6 +132,35 @@ def test_store_keeps_sentences_at_their_positions(tmp_path):
     assert torch.equal(store.codes[15:30].long(), encode(tokenizer, audio / 32768))
     assert store.phones[15:30].numpy().tolist() == second.phones.tolist()
     assert store.add(read_chunk(write_chunk(tmp_path, "heart_9", frames=(40,))), tokenizer) == []
+
+
+def test_a_voice_fills_only_its_share(tmp_path):
+    store = SpeechStore(CPU, 60 / FRAMES_PER_HOUR, audio=True, codes=False, shares={"heart": 0.5, "emma": 0.5})
+    for number in range(4):
+        store.add(read_chunk(write_chunk(tmp_path, f"heart_{number}", frames=(14,))))
+    assert (store.frames, store.voice_frames) == (28, {"heart": 28, "emma": 0})
+    assert store.add(read_chunk(write_chunk(tmp_path, "emma_0", "emma", frames=(14,))))
+
+
+def test_windows_are_drawn_by_the_shares_of_voices(tmp_path):
+    torch.manual_seed(0)
+    store = SpeechStore(CPU, 0.1, audio=True, codes=False, shares={"heart": 0.25, "emma": 0.75})
+    store.add(read_chunk(write_chunk(tmp_path, "heart_0", frames=(400, 200, 200))))
+    store.add(read_chunk(write_chunk(tmp_path, "emma_0", "emma", frames=(30, 50))))
+    _, covered = store.windows(1000, 4, from_start=200)
+    assert ((covered[:, 0] >= 800).float().mean() - 0.75).abs() < 0.05
+    assert set(covered[:200, 0].tolist()) <= {0, 400, 600, 800, 830}
+    assert covered.max() < 880
+
+
+def test_a_step_waits_for_every_voice_but_not_for_ever(tmp_path, capsys):
+    chunks = [read_chunk(write_chunk(tmp_path, f"{voice}_0", voice, frames=(9,))) for voice in ("heart", "emma")]
+    shares = {"heart": 0.5, "emma": 0.5}
+    store = SpeechStore(CPU, 0.1, audio=False, codes=False, shares=shares)
+    wait_for_voices(store, lambda _: chunks and store.add(chunks.pop(0)), 9, 9, wait_s=60)
+    assert store.voice_frames == {"heart": 9, "emma": 9}
+    wait_for_voices(store, lambda _: None, 9, 10, wait_s=0)
+    assert "without enough speech of heart, emma" in capsys.readouterr().out
 
 
 def test_encoding_in_pieces_equals_encoding_whole(monkeypatch):
@@ -261,7 +291,7 @@ def test_updates_without_rate_change_nothing():
 
 def test_first_windows_begin_with_sentences(tmp_path):
     torch.manual_seed(0)
-    store = SpeechStore(CPU, 0.001, audio=True, codes=False)
+    store = SpeechStore(CPU, 0.01, audio=True, codes=False)
     store.add(read_chunk(write_chunk(tmp_path, "heart_0", frames=(5, 7, 6, 8))))
     audio, covered = store.windows(40, 3, from_start=30)
     assert set(covered[:30, 0].tolist()) == {0, 5, 12, 18}

@@ -99,9 +99,9 @@ def test_prompt_equals_gateway_prompt(tmp_path):
 
 
 def test_documents_have_one_voice_and_complete_sentences():
-    spoken = utterances()
+    spoken = utterances(tuple(sizes.SPEAKERS))
     by_frame = {part.start + n: part for part in spoken for n in range(part.frames)}
-    packer = Packer([LINES], 4, 256, seed=3, trailing_silence=(1.0,))
+    packer = Packer([LINES], 16, 256, seed=3, trailing_silence=(1.0,))
     packer.add(spoken)
     speaker_of = {row: voice for voice, row in sizes.SPEAKERS.items()}
     voices_met = set()
@@ -126,6 +126,18 @@ def test_documents_have_one_voice_and_complete_sentences():
         assert set(text[len(tokens) + 1 :]) <= {sizes.TEXT_PAD}
         assert batch.history[row, start + PROMPT + 1 : end].tolist() == target[:-1].tolist()
     assert voices_met == set(sizes.SPEAKERS)
+
+
+def test_voices_have_their_shares_of_documents():
+    spoken = utterances(("heart", "heart", "heart", "heart", "emma"))
+    packer = Packer([LINES], 64, 256, seed=3, shares=sizes.voice_shares(0.4))
+    packer.add(spoken)
+    batch = packer.batch()
+    entries = [int(batch.entry[row, start + 6]) for row, start, _ in documents(batch)]
+    assert set(entries) == {sizes.SPEAKERS["heart"], sizes.SPEAKERS["emma"]}
+    # The two voices that are there share the documents as 0.4 to 0.2.
+    assert abs(entries.count(sizes.SPEAKERS["emma"]) / len(entries) - 1 / 3) < 0.1
+    assert sum(sizes.voice_shares(0.4).values()) == pytest.approx(1)
 
 
 def test_rows_are_mostly_filled_and_padding_is_separate():

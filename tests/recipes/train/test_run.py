@@ -25,6 +25,7 @@ def arguments(work, **changed):
         "codes_seconds": 130.0,
         "decoder_seconds": 540.0,
         "talker_seconds": 1000.0,
+        "kokoro_options": "--hours 3",
         "codes_options": "",
         "decoder_options": "",
         "talker_options": "",
@@ -43,9 +44,10 @@ def option(command, name):
 def test_steps_receive_device_and_seconds(tmp_path):
     lines = run.commands(arguments(tmp_path, talker_options="--rows 4 --eager"))
     assert tuple(lines) == run.STEPS
-    assert [option(lines[step], "--device") for step in run.STEPS[1:]] == ["cuda:0", "cuda:1", "cuda:0"]
-    assert [option(lines[step], "--seconds") for step in run.STEPS[1:]] == ["130.0", "540.0", "1000.0"]
+    assert [option(lines[step], "--device") for step in run.STEPS[1:]] == ["cuda:0", "cuda:0", "cuda:1", "cuda:0"]
+    assert [option(lines[step], "--seconds") for step in run.STEPS[2:]] == ["130.0", "540.0", "1000.0"]
     assert option(lines["speech"], "--processes") == "3"
+    assert option(lines["kokoro"], "--hours") == "3"
     assert option(lines["talker"], "--rows") == "4"
     assert lines["talker"][-1] == "--eager"
     assert all(option(lines[step], "--seed") == "5" for step in run.STEPS[1:])
@@ -88,7 +90,7 @@ def test_logs_are_read_from_folder_and_archive(tmp_path):
     assert read_logs(tmp_path / "logs.tar.gz") == logs
     assert curve(logs["talker"], "first") == ([1.0, 3.0], [6.0, 4.0])
     assert curve(logs["talker"], "unseen_first") == ([2.0], [5.5])
-    assert set(FIGURES) == set(run.STEPS[1:])
+    assert set(FIGURES) == set(run.STEPS[2:])
 
 
 def test_curve_of_continued_run_continues():

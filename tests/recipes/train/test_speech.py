@@ -12,7 +12,8 @@ import pytest
 from train import kit
 from train.speech import hibari
 from train.speech import synthesis as speech
-from train.speech.hibari import RATE_HZ, VOICE, with_letter_names
+from train.speech.hibari import RATE_HZ, VOICE
+from train.speech.phonemes import timed, with_letter_names
 from train.speech.reading import PHONES, Reading, TimedPhone, TimedWord
 from train.store import read_chunk
 
@@ -110,7 +111,7 @@ def test_letters_are_named_where_they_are_spelled(text: str, letters: str) -> No
 def test_phones_and_words_have_times_of_their_tokens() -> None:
     tokens = list("ðə sˈi.")
     ends_s = np.cumsum([0.3, 0.1, 0.1, 0.05, 0.1, 0.025, 0.2, 0.1, 0.3])
-    phones, words = hibari._timed(tokens, ends_s, ["the", "sea."])
+    phones, words = timed(tokens, ends_s, ["the", "sea."])
     assert [phone.name for phone in phones] == ["pau", "dh", "ax", "s", "iy", "pau"]
     assert [phone.end_s for phone in phones] == pytest.approx([0.3, 0.4, 0.55, 0.65, 0.875, 1.275])
     assert [word.text for word in words] == ["the", "sea"]
@@ -119,7 +120,7 @@ def test_phones_and_words_have_times_of_their_tokens() -> None:
 
 def test_words_without_phones_are_refused() -> None:
     with pytest.raises(ValueError, match="1 of 2 words"):
-        hibari._timed(list("sˈi . "), np.cumsum([0.1] * 8), ["sea", "..."])
+        timed(list("sˈi . "), np.cumsum([0.1] * 8), ["sea", "..."])
 
 
 def test_model_gets_another_output(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..optimisation import Interval, TimeBudget, WeightAverage, growing_decay
 from ..run_files import TrainingLog, device_named, load_weights, save_weights, wait_for
-from ..store import ChunkReader, SpeechStore
+from ..store import ChunkReader, SpeechStore, wait_for_voices
 from .decoder import CodecDecoderNetwork
 from .decoder_training import DecoderTraining, GraphedSteps
 from .losses import Discriminators
@@ -74,15 +74,14 @@ def train(args: argparse.Namespace) -> None:
     store = SpeechStore(device, args.hours, audio=True, codes=True)
     reader = ChunkReader(args.work / "speech")
     assert store.codes is not None
-    while store.frames < args.min_frames:
-        _take(reader, store, tokenizer, 12)
-        time.sleep(0.05)
+    take = partial(_take, reader, store, tokenizer)
+    wait_for_voices(store, take, args.min_frames, args.voice_frames, args.voices_wait_s)
     log.write(hours=store.hours, began_s=time.monotonic() - began)
 
     clock, look, save, update = TimeBudget(args.seconds, args.until), Interval(2.0), Interval(60.0), 0
     while (share := clock.share) < 1:
         if look() and store.frames < 0.98 * store.capacity:
-            _take(reader, store, tokenizer, 8)
+            take(12)
         audio, covered = store.windows(args.windows, args.frames, from_start)
         codes = store.codes[covered].long().transpose(1, 2).contiguous()
         adversarial = share > args.discriminators_from
@@ -132,7 +131,9 @@ def main() -> None:
         "--discriminators-from", type=float, default=0.15, help="share of the time after which they are used"
     )
     parser.add_argument("--hours", type=float, default=45, help="hours of speech kept on the device")
-    parser.add_argument("--min-frames", type=int, default=450_000, help="frames of speech to start with")
+    parser.add_argument("--min-frames", type=int, default=225_000, help="frames of speech to start with")
+    parser.add_argument("--voice-frames", type=int, default=30_000, help="of each voice")
+    parser.add_argument("--voices-wait-s", type=float, default=60, help="most seconds to wait for each voice")
     parser.add_argument("--wait-s", type=float, default=600, help="seconds to wait for the tokenizer")
     parser.add_argument("--log-every", type=int, default=200)
     parser.add_argument("--no-graph", action="store_true", help="do not use CUDA graphs")

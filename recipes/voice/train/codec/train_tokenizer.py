@@ -6,7 +6,6 @@ Writes W/codes.safetensors: encoder, projections and codebooks, which later step
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from ..optimisation import Interval, TimeBudget, flat_then_linear, warm_up
 from ..run_files import TrainingLog, device_named, half_precision, save_weights
 from ..sizes import FRAMES_PER_HOUR
 from ..speech.audio import tokenizer_mel
-from ..store import ChunkReader, SpeechStore
+from ..store import ChunkReader, SpeechStore, wait_for_voices
 from .mel_tokenizer import MelTokenizer
 
 _RATE = 1e-3
@@ -24,24 +23,26 @@ _QUANTISE_FROM = 0.12
 _PHONE_WEIGHT = 0.25
 
 
-def train(work: Path, device: torch.device, seconds: float, hours: float, windows: int, frames: int, seed: int) -> None:
-    """Train for `seconds` on up to `hours` of speech, in batches of `windows` windows of `frames` frames."""
-    torch.manual_seed(seed)
+def train(args: argparse.Namespace) -> None:
+    """Run the step with the options of `main`."""
+    work, windows, frames, device = args.work, args.windows, args.frames, device_named(args.device)
+    torch.manual_seed(args.seed)
     log = TrainingLog(work / "logs" / "codes.jsonl")
-    store = SpeechStore(device, hours, audio=True, codes=False)
+    store = SpeechStore(device, args.hours, audio=True, codes=False)
     reader = ChunkReader(work / "speech")
-    while store.frames < 4 * frames + 64 * windows // 8:
-        for chunk in reader.take(12):
+
+    def take(limit: int) -> None:
+        for chunk in reader.take(limit):
             store.add(chunk)
-        time.sleep(0.1)
+
+    wait_for_voices(store, take, 4 * frames + 8 * windows, args.voice_frames, args.voices_wait_s)
     model = MelTokenizer().to(device)
     cuda = device.type == "cuda"
     optimizer = torch.optim.AdamW(model.parameters(), _RATE, betas=(0.9, 0.98), weight_decay=1e-3, fused=cuda)
-    clock, look, quantise, update = TimeBudget(seconds), Interval(2.0), False, 0
+    clock, look, quantise, update = TimeBudget(args.seconds), Interval(2.0), False, 0
     while (share := clock.share) < 1:
         if look() and store.frames < 0.97 * store.capacity:
-            for chunk in reader.take(8):
-                store.add(chunk)
+            take(12)
         rate = _RATE * warm_up(update, 100) * flat_then_linear(share, 0.5, 0.02)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -103,9 +104,10 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=30, help="hours of speech kept on the device")
     parser.add_argument("--windows", type=int, default=256)
     parser.add_argument("--frames", type=int, default=32, help="frames of each window")
+    parser.add_argument("--voice-frames", type=int, default=15_000, help="frames of each voice to start with")
+    parser.add_argument("--voices-wait-s", type=float, default=240, help="most seconds to wait for them")
     parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    train(args.work, device_named(args.device), args.seconds, args.hours, args.windows, args.frames, args.seed)
+    train(parser.parse_args())
 
 
 if __name__ == "__main__":

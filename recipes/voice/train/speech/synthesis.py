@@ -18,6 +18,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,24 +96,29 @@ def audible_s(samples: NDArray[np.float32], gain: float) -> tuple[float, float]:
 def write(number: int, lines: list[str], teacher: Hibari, folder: Path) -> float:
     """Read a chunk of lines and write its files; returns its duration in seconds. Skips unreadable lines."""
     first = number * CHUNK_SENTENCES
-    numbers, sentences = [], []
+    sentences: dict[int, RecordedSentence] = {}
     for line in range(first, min(first + CHUNK_SENTENCES, len(lines))):
         try:
-            recorded = sentence(teacher.read(lines[line], seed=line), GAIN)
+            sentences[line] = sentence(teacher.read(lines[line], seed=line), GAIN)
         except ValueError:
             continue
-        if MIN_FRAMES <= recorded.frames <= MAX_FRAMES:
-            numbers.append(line)
-            sentences.append(recorded)
-    base = folder / chunk_name(number)
-    _save(base.with_suffix(".ph.npy"), np.concatenate([recorded.phones for recorded in sentences]))
-    _save(base.with_suffix(".npy"), np.concatenate([recorded.samples for recorded in sentences]))
-    frames = [recorded.frames for recorded in sentences]
+    return write_chunk(folder, VOICE, number, sentences)
+
+
+def write_chunk(folder: Path, voice: str, number: int, sentences: Mapping[int, RecordedSentence]) -> float:
+    """Write the files of a chunk, sentences by line; returns its duration in seconds. Leaves out too long sentences."""
+    kept = {line: recorded for line, recorded in sentences.items() if MIN_FRAMES <= recorded.frames <= MAX_FRAMES}
+    if not kept:
+        return 0.0
+    base = folder / chunk_name(voice, number)
+    _save(base.with_suffix(".ph.npy"), np.concatenate([recorded.phones for recorded in kept.values()]))
+    _save(base.with_suffix(".npy"), np.concatenate([recorded.samples for recorded in kept.values()]))
+    frames = [recorded.frames for recorded in kept.values()]
     description = {
-        "voice": VOICE,
-        "idx": numbers,
+        "voice": voice,
+        "idx": list(kept),
         "frames": frames,
-        "words": [recorded.words_ms for recorded in sentences],
+        "words": [recorded.words_ms for recorded in kept.values()],
     }
     unfinished = base.with_suffix(".json.tmp")
     unfinished.write_text(json.dumps(description, separators=(",", ":")))
@@ -120,9 +126,9 @@ def write(number: int, lines: list[str], teacher: Hibari, folder: Path) -> float
     return sum(frames) * FRAME_S
 
 
-def chunk_name(number: int) -> str:
+def chunk_name(voice: str, number: int) -> str:
     """The stem of a chunk's files."""
-    return f"{VOICE}_{number:05}"
+    return f"{voice}_{number:05}"
 
 
 def _save(path: Path, array: NDArray[Any]) -> None:
@@ -132,15 +138,25 @@ def _save(path: Path, array: NDArray[Any]) -> None:
     unfinished.rename(path)
 
 
+def end_with_parent() -> None:
+    """Make this process end with its parent."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def read_lines(work: Path) -> list[str]:
+    """The sentences of W/text/train.txt, lines `source<TAB>sentence`."""
+    return [line.split("\t", 1)[1] for line in (work / "text/train.txt").read_text("utf-8").splitlines()]
+
+
 def _work(worker: int, workers: int, lines: list[str], folder: Path, package: Path) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # ends this process with its parent
+    end_with_parent()
     os.nice(10)
     teacher = Hibari(package)
     for number in range(worker, math.ceil(len(lines) / CHUNK_SENTENCES), workers):
         if shutil.disk_usage(folder).free < _SPARE_DISK_BYTES:
             print("stopped: the disk is nearly full", flush=True)
             return
-        if not (folder / f"{chunk_name(number)}.json").exists():
+        if not (folder / f"{chunk_name(VOICE, number)}.json").exists():
             begun_s, cpu_s = time.monotonic(), time.process_time()
             speech_s = write(number, lines, teacher, folder)
             if worker == 0:
@@ -158,7 +174,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.work / "speech"
     folder.mkdir(exist_ok=True)
-    lines = [line.split("\t", 1)[1] for line in (options.work / "text/train.txt").read_text("utf-8").splitlines()]
+    lines = read_lines(options.work)
     context = multiprocessing.get_context("fork")
     workers = [
         context.Process(target=_work, args=(n, options.processes, lines, folder, options.work / "hibari"))

@@ -27,7 +27,8 @@ from ..codec.mel_tokenizer import MelTokenizer
 from ..run_files import read_parts
 from ..sizes import CODEBOOK_SIZE, PHONES_PER_FRAME
 from .audio import tokenizer_mel
-from .hibari import Hibari, unpacked
+from .code_phones import CODE_PHONES, count
+from .hibari import VOICE, Hibari, unpacked
 from .letters import LETTERS, PhoneIndices, train_letters
 from .reading import PAUSE, PHONES, Reading
 from .synthesis import GAIN, RecordedSentence, sentence
@@ -47,13 +48,15 @@ class PhoneCounts:
 
     codes: NDArray[np.float64] = field(default_factory=lambda: np.zeros((CODEBOOK_SIZE, PHONES_PER_FRAME, len(PHONES))))
     """Hops with each phone in each quarter of the frames with each code."""
+    other_voices: NDArray[np.float64] = field(default_factory=lambda: np.zeros(()))
+    """The same of the other voices' speech, as `code_phones.py` counts it."""
     phones: NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(PHONES)))
     """Number of each phone."""
     words: Counter[tuple[str, PhoneIndices]] = field(default_factory=Counter)
 
     def add(self, reading: Reading, recorded: RecordedSentence, codes: NDArray[np.int16]) -> None:
         """Count a reading, cut into the frames of `recorded`, which have `codes`."""
-        np.add.at(self.codes, (codes[:, None], np.arange(PHONES_PER_FRAME), recorded.phones), 1)
+        self.codes += count(codes.astype(np.int64), recorded.phones)
         np.add.at(self.phones, [PHONES.index(phone.name) for phone in reading.phones], 1)
         for word in reading.words:
             letters = re.sub(f"[^{LETTERS}]", "", word.text.lower())
@@ -73,11 +76,16 @@ def _phones(reading: Reading, start_s: float, end_s: float) -> Iterator[int]:
 
 def tables(counts: PhoneCounts) -> dict[str, NDArray[Any]]:
     """The tensors of `voxgate.pipeline.alignment.phones.PhoneTable`, by their names in the file."""
-    hops = counts.codes.sum(axis=(0, 1))
+    codes = counts.codes + counts.other_voices
+    hops = codes.sum(axis=(0, 1))
     prior = (hops + 1) / (hops + 1).sum()
-    shares = counts.codes + SMOOTHING * prior
+    shares = codes + SMOOTHING * prior
     shares /= shares.sum(axis=2, keepdims=True)
-    return {"likelier": shares / prior, "usual": prior, "moments": hops / np.maximum(counts.phones, 1)}
+    return {
+        "likelier": shares / prior,
+        "usual": prior,
+        "moments": counts.codes.sum(axis=(0, 1)) / np.maximum(counts.phones, 1),
+    }
 
 
 def first_codes(work: Path) -> Encode:
@@ -137,6 +145,12 @@ def main() -> None:
     for _, reading in readings(texts, Hibari(unpacked(options.work / "hibari"))):
         recorded = sentence(reading, GAIN)
         counts.add(reading, recorded, encode(recorded.samples))
+    try:
+        counted = read_parts(options.weights or options.work, CODE_PHONES)
+    except FileNotFoundError:
+        print(f"only {VOICE} is counted: run python -m train.speech.code_phones with the speech of the other voices")
+    else:
+        counts.other_voices = counted[CODE_PHONES].double().numpy()
     hours = counts.codes.sum() / PHONES_PER_FRAME * 0.08 / 3600
     path = write(counts, options.checkpoint, options.seed)
     print(f"{path}: {path.stat().st_size / 1000:.0f} kB, from {hours:.1f} h and {len(counts.words)} words")

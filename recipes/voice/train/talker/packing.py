@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..sizes import (
     CODEC_PAD,
     CODEC_THINK_BOS,
     CODEC_THINK_EOS,
+    EQUAL_SHARES,
     IM_START,
     NEWLINE,
     SPEAKERS,
@@ -180,7 +181,7 @@ class Packer:
     """Fills batches with documents.
 
     `variants`: the tokens of the text, first regular, then with BPE dropout. `sentences`, `trailing_silence`:
-    probabilities as `SENTENCES` and `TRAILING_SILENCE`.
+    probabilities as `SENTENCES` and `TRAILING_SILENCE`. `shares`: of the voices in documents.
     """
 
     def __init__(
@@ -191,11 +192,13 @@ class Packer:
         seed: int,
         sentences: Sequence[float] = SENTENCES,
         trailing_silence: Sequence[float] = TRAILING_SILENCE,
+        shares: Mapping[str, float] = EQUAL_SHARES,
     ) -> None:
         self._rng = np.random.default_rng(seed)
         self._variants, self._rows, self._length = variants, rows, length
         self._sentence_counts, self._trailing_silence = sentences, trailing_silence
-        self._pools = {voice: ShuffledPool(self._rng) for voice in SPEAKERS}
+        self._shares = shares
+        self._pools = {voice: ShuffledPool(self._rng) for voice in shares}
 
     def add(self, utterances: Sequence[StoredUtterance]) -> None:
         """Add utterances to be packed."""
@@ -208,14 +211,14 @@ class Packer:
         return any(len(pool) for pool in self._pools.values())
 
     def batch(self) -> PackedBatch:
-        """Pack a batch; voices are drawn in proportion to their utterances."""
+        """Pack a batch; voices that have utterances are drawn by their shares."""
         batch = empty_batch(self._rows, self._length)
         voices = [voice for voice, pool in self._pools.items() if len(pool)]
-        sizes = np.array([len(self._pools[voice]) for voice in voices], float)
+        shares = np.array([self._shares[voice] for voice in voices])
         for row in range(self._rows):
             at, misses = 0, 0
             while at < self._length - PROMPT - _MIN_POSITIONS and misses < 3:
-                voice = voices[self._rng.choice(len(voices), p=sizes / sizes.sum())]
+                voice = voices[self._rng.choice(len(voices), p=shares / shares.sum())]
                 silence = int(self._rng.choice(len(self._trailing_silence), p=self._trailing_silence))
                 utterances = self._sentences(self._pools[voice], self._length - at - PROMPT - 1 - silence)
                 if not utterances:
@@ -257,6 +260,7 @@ class PackingProcesses:
         processes: int,
         seed: int,
         sentences: Sequence[float] = SENTENCES,
+        shares: Mapping[str, float] = EQUAL_SHARES,
     ) -> None:
         context = multiprocessing.get_context("fork")
         self._batches: Any = context.Queue(4 * processes)
@@ -264,7 +268,7 @@ class PackingProcesses:
         self._processes = [
             context.Process(
                 target=_pack,
-                args=(Packer(variants, rows, length, seed + index, sentences), inbox, self._batches),
+                args=(Packer(variants, rows, length, seed + index, sentences, shares=shares), inbox, self._batches),
                 daemon=True,
             )
             for index, inbox in enumerate(self._inboxes)

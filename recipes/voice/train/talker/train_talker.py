@@ -18,8 +18,9 @@ from torch import Tensor
 from ..codec.mel_tokenizer import MelTokenizer
 from ..optimisation import Interval, TimeBudget, WeightAverage, cosine, growing_decay, warm_up
 from ..run_files import TrainingLog, device_named, half_precision, load_weights, save_weights, wait_for
-from ..sizes import CODEBOOKS, PHONES_PER_FRAME
-from ..store import ChunkReader, SpeechStore, StoredUtterance
+from ..sizes import CODEBOOKS, PHONES_PER_FRAME, voice_shares
+from ..speech.synthesis import read_lines
+from ..store import ChunkReader, SpeechStore, StoredUtterance, wait_for_voices
 from .loss import (
     SPAN,
     TalkerBatch,
@@ -40,11 +41,6 @@ _AVERAGE_EVERY = 4
 _SAMPLING_TEMPERATURE = 0.7
 _HELD_OUT_INTERVAL = 200
 """One in this many lines is held out of training, to measure losses on unseen text."""
-
-
-def read_lines(path: Path) -> list[str]:
-    """Read the sentences of `source<TAB>sentence` lines."""
-    return [line.split("\t", 1)[1] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def token_variants(tokenizer: Path, lines: list[str], dropouts: tuple[float, ...] = (0.08, 0.15)) -> list[TokenLines]:
@@ -115,12 +111,13 @@ def train(args: argparse.Namespace) -> None:
     """Run the step with the options of `main`."""
     began = time.monotonic()
     log = TrainingLog(args.work / "logs" / "talker.jsonl")
-    lines = read_lines(args.work / "text" / "train.txt")
+    lines = read_lines(args.work)
     variants = token_variants(args.work / "text" / "tokenizer.json", lines)
     log.write(lines=len(lines), tokens=len(variants[0].ids))
+    shares = voice_shares(args.first_voice_share)
     # Forked before CUDA is initialised, which a forked process cannot use.
     packers = PackingProcesses(
-        variants, args.rows, args.length, args.packers, args.seed, with_single_share(args.single_share)
+        variants, args.rows, args.length, args.packers, args.seed, with_single_share(args.single_share), shares
     )
 
     device = device_named(args.device)
@@ -143,9 +140,9 @@ def train(args: argparse.Namespace) -> None:
     wait_for(args.work / "codes.safetensors", args.wait_s)
     tokenizer = MelTokenizer().to(device).eval()
     tokenizer.load_state_dict(load_weights(args.work / "codes.safetensors"), strict=False)
-    store = SpeechStore(device, args.hours, audio=False, codes=True)
+    store = SpeechStore(device, args.hours, audio=False, codes=True, shares=shares)
     reader = ChunkReader(args.work / "speech")
-    held_out = Packer(variants[:1], args.rows, args.length, args.seed, trailing_silence=(1.0,))
+    held_out = Packer(variants[:1], args.rows, args.length, args.seed, trailing_silence=(1.0,), shares=shares)
     assert store.codes is not None
 
     def take(limit: int) -> None:
@@ -156,9 +153,7 @@ def train(args: argparse.Namespace) -> None:
             packers.add([part for part in fresh if part.line % _HELD_OUT_INTERVAL])
             held_out.add([part for part in fresh if part.line % _HELD_OUT_INTERVAL == 0])
 
-    while store.frames < args.min_frames:
-        take(12)
-        time.sleep(0.05)
+    wait_for_voices(store, take, args.min_frames, args.voice_frames, args.voices_wait_s)
     log.write(hours=store.hours, began_s=time.monotonic() - began)
 
     clock, look, save, check, update = (
@@ -170,7 +165,7 @@ def train(args: argparse.Namespace) -> None:
     )
     while (share := clock.share) < 1:
         if look() and store.frames < 0.98 * store.capacity:
-            take(6)
+            take(12)
         sampled_share = min(1.0, max(0.0, (share - args.sampled_from) / (1 - args.sampled_from) * 1.5))
         fields = torch.from_numpy(packers.batch().fields).to(device)
         batch = make_talker_batch(fields, store.codes, store.phones, args.residual_frames)
@@ -235,6 +230,14 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--hours", type=float, default=700, help="most hours of speech")
     parser.add_argument("--min-frames", type=int, default=450_000, help="frames of speech to start with")
+    parser.add_argument("--voice-frames", type=int, default=30_000, help="of each voice")
+    parser.add_argument("--voices-wait-s", type=float, default=60, help="most seconds to wait for each voice")
+    parser.add_argument(
+        "--first-voice-share",
+        type=float,
+        default=0.5,
+        help="share of the first voice; the others have equal parts of the rest",
+    )
     parser.add_argument("--single-share", type=float, default=SENTENCES[0], help="share of documents of one sentence")
     parser.add_argument("--packers", type=int, default=6)
     parser.add_argument("--wait-s", type=float, default=600, help="seconds to wait for the tokenizer")
