@@ -86,7 +86,7 @@ class UtteranceSpeech:
         self._dropping: tuple[int, int] | None = None
         """Of a generation that ended early, so that text is dropped: tokens it got, and tokens that still fitted."""
         self._continuation: Continuation | None = None
-        """How the generation goes on that was in progress when the utterance was suspended."""
+        """How the generation goes on that was in progress when the utterance lost its slots."""
         self._decoded = False
         """Whether the first chunk was decoded."""
         self._length_reached = False
@@ -203,8 +203,7 @@ class UtteranceSpeech:
             return
         ids, last = self._tokens.next(generation.tokens, generation.text_room)
         if last:
-            tokens = generation.tokens + len(ids)
-            generation.cap(self._plan.frame_cap(tokens, self._frames.before, generation.continued_frames))
+            generation.cap(self._plan.frame_cap(generation.tokens + len(ids), self._frames.before))
             self._text_closed = True
         # In one call, so that the engine is notified once.
         generation.feed(ids, last=last)
@@ -252,12 +251,8 @@ class UtteranceSpeech:
     async def suspend(self) -> bool:
         if self._closed or self._speaking.done() or not self.waiting_for_text:
             return False
-        if self._generation is not None:
-            if (continuation := self._generation.continuation()) is None:
-                if self._generation.finish_reason is None:
-                    self._cut()  # too long to be repeated: it is spoken to its end, and needs no slot then
-                return False
-            self._continuation = continuation
+        if self._generation is not None and self._generation.finish_reason is not None:
+            return False
         self.suspended = True
         self._speaking.cancel()
         await asyncio.wait({self._speaking})
@@ -329,25 +324,26 @@ class UtteranceSpeech:
         self._wakeup.set()
 
     def _begin_generation(self) -> None:
-        """Opens the next generation with the text that waits."""
-        continuation, self._continuation = self._continuation, None
-        if continuation is None and self._tokens.has_text():
-            self._place_marks()
+        """Opens the next generation with the text that waits, or goes on with the one that lost its slot."""
+        generation = self._slots.open_generation()
+        self._generation, self.holds_slot = generation, True
+        behind, self._continuation = self._continuation, None
+        if behind is None:
+            if self._tokens.has_text():
+                self._place_marks()
+            self._generations += 1
+            self._frames.before = self._frames.generated
+        self._text_closed = behind is not None and behind.closed
         # Each generation has a seed of its own, or equal words would sound equal to the sample.
-        sampling = replace(self._plan.sampling, seed=(self.seed + self._generations) % 2**63)
-        self._generations += 1
-        generation = self._generation = self._slots.open_generation()
-        self.holds_slot, self._text_closed, self._frames.before = True, False, self._frames.generated
-        prompt = self._plan.prompt if continuation is None else continuation.prompt
-        generation.prepare(prompt, sampling, self._plan.rules.limits.frames_floor)
-        if continuation is not None:
-            generation.repeat(continuation)
+        sampling = replace(self._plan.sampling, seed=(self.seed + self._generations - 1) % 2**63)
+        generation.prepare(self._plan.prompt, sampling, self._plan.rules.limits.frames_floor, behind)
         if (slot := self._codec.first_frame_slot) is not None:
             generation.decode_first(slot, self._codec.push_pcm)
         self._grant_credit()
         self._feed_generation()
 
     async def _run_generation(self) -> None:
+        over = False
         try:
             if self._begin_error is not None:
                 raise self._begin_error
@@ -372,8 +368,9 @@ class UtteranceSpeech:
                 self._dropping = self._generation.tokens, self._generation.text_room
             else:
                 self._end_segment()
+            over = True
         finally:
-            await self._leave_generation()
+            await self._leave_generation(over=over)
 
     async def _drop_text(self, taken: int, room: int) -> None:
         """Takes the text up to the cut of a generation that ended before, so that it does not matter when text comes.
@@ -400,9 +397,12 @@ class UtteranceSpeech:
         if self._tokens.last is not None:
             self._timing.push_text(self._text.source, self._tokens.last.source_end)
 
-    async def _leave_generation(self) -> None:
+    async def _leave_generation(self, *, over: bool = False) -> None:
+        """Gives the slot up; keeps how the generation goes on in another one unless it is `over`."""
         generation, self._generation, self._text_closed = self._generation, None, False
         if generation is not None:
+            if not over:
+                self._continuation = generation.continuation()
             await generation.aclose()
         self.holds_slot = False
 

@@ -52,12 +52,9 @@ class UtterancePlan:
             return frames
         return min(frames, math.ceil(self.initial_burst_frames * rate) + heard)
 
-    def frame_cap(self, tokens: int, before: int, continued: int = 0) -> int:
-        """Returns the most frames of a generation of `tokens` tokens, after `before` frames of the utterance.
-
-        `continued`: of these, frames that the same tokens were spoken in, which the generation continues.
-        """
-        cap = max(0, self.rules.limits.max_frames(tokens) - continued)
+    def frame_cap(self, tokens: int, before: int) -> int:
+        """Returns the most frames of a generation of `tokens` tokens, after `before` frames of the utterance."""
+        cap = self.rules.limits.max_frames(tokens)
         return cap if self.max_frames is None else min(cap, max(0, self.max_frames - before))
 
 

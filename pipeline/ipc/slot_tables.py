@@ -56,6 +56,9 @@ class Field(IntEnum):
     """Of a row of the prompt pool: one more than the slot that continues from it; 0 while none does."""
     CODEC_SLOT = 13
     """One more than the codec slot that the engine may decode the first frame in (`cuda/first_frame.py`); 0: none."""
+    PAST_FRAMES = 14
+    """Frames that were made in another slot, which the generation continues; their codes follow the prompt in
+    `SlotTables.prefix`. The first frame made here has this number."""
 
 
 class Option(IntEnum):
@@ -110,18 +113,24 @@ class TableShape:
         return self.prefix + self.frames + 1
 
     @property
+    def prefix_rows(self) -> int:
+        """Positions of a row of `SlotTables.prefix`: the prompt and frames made in another slot."""
+        return self.prefix + self.frames
+
+    @property
     def nbytes(self) -> int:
         """Size of the shared memory."""
-        prefix = 4 * (1 + self.groups) * self.prefix
+        prefix = 4 * (1 + self.groups) * self.prefix_rows
         return self.rows * (8 * CONTROL_COLUMNS + 4 * OPTION_COLUMNS + prefix + 4 * self.text + 4 * self.hidden)
 
 
 class SlotTables:
     """Views of one shared mapping, each with a row per slot.
 
-    `control`: int64 [rows, CONTROL_COLUMNS]. `options`: float32 [rows, OPTION_COLUMNS]. `prefix`: int32 [rows, prefix,
-    1 + groups], a position's text token and its row in every codebook's embedding (NO_ENTRY for none). `text`: int32
-    [rows, text]. `speaker`: float32 [rows, hidden], for positions marked SPEAKER.
+    `control`: int64 [rows, CONTROL_COLUMNS]. `options`: float32 [rows, OPTION_COLUMNS]. `prefix`: int32 [rows, prefix +
+    frames, 1 + groups], a position's text token and its row in every codebook's embedding (NO_ENTRY for none): the
+    prompt, and behind it the codes of `Field.PAST_FRAMES` frames. `text`: int32 [rows, text]. `speaker`: float32 [rows,
+    hidden], for positions marked SPEAKER.
     """
 
     def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:
@@ -137,7 +146,7 @@ class SlotTables:
 
         self.control: NDArray[np.int64] = view(np.int64, shape.rows, CONTROL_COLUMNS)  # type: ignore[assignment]  # view() is generic
         self.options: NDArray[np.float32] = view(np.float32, shape.rows, OPTION_COLUMNS)  # type: ignore[assignment]  # view() is generic
-        self.prefix: NDArray[np.int32] = view(np.int32, shape.rows, shape.prefix, 1 + shape.groups)  # type: ignore[assignment]  # view() is generic
+        self.prefix: NDArray[np.int32] = view(np.int32, shape.rows, shape.prefix_rows, 1 + shape.groups)  # type: ignore[assignment]  # view() is generic
         self.text: NDArray[np.int32] = view(np.int32, shape.rows, shape.text)  # type: ignore[assignment]  # view() is generic
         self.speaker: NDArray[np.float32] = view(np.float32, shape.rows, shape.hidden)  # type: ignore[assignment]  # view() is generic
 

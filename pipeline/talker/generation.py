@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -46,15 +45,19 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """How a generation that waits for text goes on in another slot: each position gets the same inputs.
+    """How a generation goes on in another slot, of this engine or the next, as if it had kept its own.
 
-    `prompt`: the original one with the frames made so far. `tokens`: the text read so far, to be fed again.
+    The codes that follow are the same, because each position gets the same inputs and each frame the same noise.
     """
 
-    prompt: Prompt
+    frames: list[Frame]
+    """Those that were taken from its iteration."""
     tokens: list[int]
-    frames: int
-    """Frames made so far, in all slots."""
+    """The text that it was fed."""
+    closed: bool
+    """Whether that was all text."""
+    frame_cap: int
+    """As of `Generation.cap`."""
 
 
 class Generation:
@@ -69,11 +72,9 @@ class Generation:
         self.slot, self.epoch = slot, epoch
         self.finish_reason: FinishReason | None = None
         self.frames = 0
-        """Records received so far: frames, and the end of speech."""
+        """Number of the next record: of a frame, or of the end of speech."""
         self.decoded = False
         """Whether the engine decodes the first frame (`decode_first`)."""
-        self.continued_frames = 0
-        """Frames that were made in other slots (`Continuation`)."""
         self._tables = tables
         self._row = tables.control[slot]
         self._engine = engine
@@ -81,9 +82,10 @@ class Generation:
         self._released = asyncio.Event()
         self._request: asyncio.Task[int] | None = None
         self._watcher: asyncio.Task[None] | None = None
-        self._ready: deque[Frame] = deque()
         self._made: list[Frame] = []
-        """All frames received so far."""
+        """All its frames, including those of other slots."""
+        self._past = self._taken = 0
+        """Of these, how many were made in other slots, and were taken from the iteration."""
         self._arrived = asyncio.Event()
         self._error: Exception | None = None
         self._closed = False
@@ -92,8 +94,11 @@ class Generation:
 
     # Its input: what the slot's tables say
 
-    def prepare(self, prompt: Prompt, sampling: Sampling, frame_cap: int) -> None:
-        """Fills the slot's tables; text may follow. Raises ValueError when the prompt does not fit."""
+    def prepare(self, prompt: Prompt, sampling: Sampling, frame_cap: int, behind: Continuation | None = None) -> None:
+        """Fills the slot's tables; text may follow, behind that of the generation which it continues.
+
+        Raises ValueError when the prompt does not fit.
+        """
         shape = self._tables.shape
         # With as much text as the slot takes, so that no text can make it fail later.
         if (positions := prompt.positions(shape.text)) > shape.prefix:
@@ -113,7 +118,13 @@ class Generation:
         row[Field.PREDICTOR_TOP_K] = sampling.predictor_top_k
         row[Field.SEED] = sampling.seed
         row[Field.EARLY_END] = sampling.early_end
-        self.cap(frame_cap)
+        if behind is None:
+            self.cap(frame_cap)
+            return
+        self.cap(behind.frame_cap)
+        self._made = list(behind.frames)
+        self.frames = self._past = self._taken = len(self._made)
+        self.feed(behind.tokens, last=behind.closed)
 
     def decode_first(self, codec_slot: int, deliver: Callable[[Pcm], None]) -> None:
         """Lets the engine decode the first frame, if it can, as the beginning of the stream in `codec_slot`.
@@ -126,7 +137,8 @@ class Generation:
     @property
     def pending_prompt_positions(self) -> int:
         """Positions of the prompt that the engine may still have to compute before the first frame."""
-        return int(self._row[Field.PREFIX_LEN]) + 1 if self._request is not None and not self.frames else 0
+        begun = self._request is None or self.frames > self._past
+        return 0 if begun else int(self._row[Field.PREFIX_LEN]) + 1 + self._past
 
     @property
     def text_room(self) -> int:
@@ -165,19 +177,13 @@ class Generation:
         """No more text follows."""
         self.feed((), last=True)
 
-    def continuation(self) -> Continuation | None:
-        """How it can go on in another slot; None when it has ended, or has more frames than fit into a prompt."""
-        assert self._prompt is not None, "continuation before prepare"
-        shape, prompt = self._tables.shape, self._prompt.continued(self._made)
-        if self.finish_reason is not None or prompt.positions(shape.text) > shape.prefix:
-            return None
-        frames = self.continued_frames + len(self._made)
-        return Continuation(prompt, self._tables.text[self.slot, : self.tokens].tolist(), frames)
-
-    def repeat(self, continuation: Continuation) -> None:
-        """Takes the text that was read in the other slot, behind `prepare` with the continuation's prompt."""
-        self.continued_frames = continuation.frames
-        self.feed(continuation.tokens)
+    def continuation(self) -> Continuation:
+        """How another one goes on behind the frames that were taken from this one; before `aclose`."""
+        row = self._row
+        text = self._tables.text[self.slot, : self.tokens]
+        return Continuation(
+            self._made[: self._taken], text.tolist(), bool(row[Field.CLOSED]), int(row[Field.FRAME_CAP])
+        )
 
     def cap(self, frames: int) -> None:
         """Forces the end after `frames` frames, at most what the slot holds; in effect once the text is closed."""
@@ -203,21 +209,24 @@ class Generation:
 
     @property
     def _has_needed_text(self) -> bool:
-        needed = self._prompt.text_needed if self._prompt is not None else None
+        needed = self._prompt.text_needed(self._past) if self._prompt is not None else None
         return needed is not None and self.tokens >= needed
 
     def _start(self) -> None:
         assert self._prompt is not None, "feed before prepare"
         text, codec = self._prompt.text, self._prompt.codec(self.tokens)
-        prefix = self._tables.prefix[self.slot]
+        prefix, positions = self._tables.prefix[self.slot], len(codec) + self._past
         prefix[: len(text), 0] = text
         prefix[: len(codec), 1:] = codec
+        if self._past:
+            prefix[len(codec) : positions, 1:] = self._made
         begin = len(codec) - 1
+        self._row[Field.PAST_FRAMES] = self._past
         self._row[Field.PREFIX_LEN] = begin
         self._row[Field.TEXT_LEAD] = begin - len(text)
         # From here on the engine takes the row for this generation's.
         self._row[Field.EPOCH] = self.epoch
-        self._request = self._engine.run(self.slot, self.epoch, len(codec))
+        self._request = self._engine.run(self.slot, self.epoch, positions)
         self._watcher = asyncio.create_task(self._watch(self._request), name=f"generation-{self.epoch}")
 
     async def _watch(self, request: asyncio.Task[int]) -> None:
@@ -226,7 +235,7 @@ class Generation:
             steps = await request
             # vLLM's end of the request may overtake the last frames: their count shows whether all have arrived.
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
-                while self.frames < steps and self._error is None:
+                while self.frames < self._past + steps and self._error is None:
                     self._arrived.clear()
                     await self._arrived.wait()
         except EngineLost as error:
@@ -250,9 +259,7 @@ class Generation:
         self.frames += 1
         if not flags & ~RecordFlag.DECODED:
             self.decoded |= bool(flags)
-            frame = codes.astype(np.int16)
-            self._made.append(frame)
-            self._ready.append(frame)
+            self._made.append(codes.astype(np.int16))
         elif flags & RecordFlag.FAILED:
             self.fail(GenerationFailed("the talker computed numbers that are not finite"))
         elif flags & RecordFlag.END:
@@ -274,6 +281,8 @@ class Generation:
         """Ends the iteration with `error`, after the frames that have arrived; only the first error counts."""
         self._error = self._error or error
         self._arrived.set()
+        if isinstance(error, EngineLost):
+            self._released.set()
 
     # Its output: frames
 
@@ -282,7 +291,7 @@ class Generation:
 
     async def __anext__(self) -> Frame:
         """The next frame. Cancelling it loses none."""
-        while not self._ready:
+        while self._taken == len(self._made):
             # An error after the end of speech does not matter: the speech is complete.
             if self.finish_reason is not None:
                 raise StopAsyncIteration
@@ -290,7 +299,8 @@ class Generation:
                 raise self._error
             self._arrived.clear()
             await self._arrived.wait()
-        return self._ready.popleft()
+        self._taken += 1
+        return self._made[self._taken - 1]
 
     async def aclose(self) -> None:
         """Aborts the generation if it still runs; returns when the slot is released, or after DRAIN_TIMEOUT_S.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,22 +62,15 @@ class Prompt:
         """The reference's frames, int32 [frames, groups]; 0 frames without a reference."""
         return self.context[1:]
 
-    def continued(self, frames: Sequence[NDArray[np.int16]]) -> Prompt:
-        """The prompt of a generation that goes on behind `frames`, int16 [groups] each, made from this one."""
-        if not frames:
-            return self
-        return replace(self, context=np.concatenate([self.context, np.array(frames, np.int32)]))
-
     def positions(self, tokens: int) -> int:
         """Rows that the prompt takes in the prefix table, for a text of `tokens` tokens: the longer side decides."""
         return max(len(self.text), len(self.codec(tokens)))
 
-    @property
-    def text_needed(self) -> int | None:
-        """Text tokens that must be known before the first step; None when all of them must."""
+    def text_needed(self, frame: int = 0) -> int | None:
+        """Text tokens that must be known before the step that makes `frame`; None when all of them must."""
         if self.layout is TextLayout.NON_STREAMING:
             return None
-        return max(1, len(self.head) + len(self.context) - len(self.text))
+        return max(1, len(self.head) + len(self.context) - len(self.text) + frame)
 
 
 def custom_voice_prompt(

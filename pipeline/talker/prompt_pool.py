@@ -45,9 +45,9 @@ class PromptPrefix:
 
     @classmethod
     def of(cls, tables: SlotTables, slot: int) -> PromptPrefix | None:
-        """The prefix of a slot whose prompt is written; None if it depends on the text, or is too long."""
+        """The prefix of a slot whose prompt is written; None if it depends on the text, is too long, or has frames."""
         positions, text_lead = (int(tables.control[slot, field]) for field in (Field.PREFIX_LEN, Field.TEXT_LEAD))
-        if text_lead > 0 or not 0 < positions <= MAX_PREFIX_POSITIONS:
+        if tables.control[slot, Field.PAST_FRAMES] or text_lead > 0 or not 0 < positions <= MAX_PREFIX_POSITIONS:
             return None
         prefix = tables.prefix[slot, :positions]
         speaker = tables.speaker[slot].tobytes() if (prefix[:, 1] == SPEAKER).any() else b""

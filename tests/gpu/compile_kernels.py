@@ -106,14 +106,14 @@ def step(chip: ChipLimits) -> None:  # noqa: ARG001  # has one tile for every ch
             control=longs(SLOTS, CONTROL_COLUMNS), options=floats(SLOTS, OPTION_COLUMNS), text=ints(SLOTS, 256),
             prefix=ints(SLOTS, 32, 1 + GROUPS), speaker=floats(SLOTS, hidden), slots=SLOTS,
         )  # fmt: skip  # one argument list
-        codes = ints(SLOTS + 1, 400, GROUPS)
+        history = SimpleNamespace(codes=ints(SLOTS + 1, 400, GROUPS), sampled=ints(SLOTS + 1, published.CODEBOOK + 1))
         entries = published.CODEC_VOCAB + (GROUPS - 1) * published.CODEBOOK + 1
         embedding: Any = SimpleNamespace(
-            codes=codes, group_starts=longs(GROUPS), text=empty(published.TEXT_VOCAB, hidden),
+            history=history, group_starts=longs(GROUPS), text=empty(published.TEXT_VOCAB, hidden),
            codec=empty(entries, hidden),            no_entry=entries - 1, ids=SimpleNamespace(pad=1, eos=2),
         )  # fmt: skip  # one argument list
         embed = GpuInputEmbedding(embedding, tables, snapshot)
-        reference: Any = SimpleNamespace(codes=codes, head=empty(published.CODEC_VOCAB, hidden))
+        reference: Any = SimpleNamespace(history=history, head=empty(published.CODEC_VOCAB, hidden))
         shape: Any = SimpleNamespace(groups=GROUPS)
         end = GpuFrameStep(reference, lambda states, *_: longs(len(states), GROUPS - 1), shape, snapshot, SLOTS)
         reader = MappedTables(tables)

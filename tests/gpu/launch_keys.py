@@ -34,7 +34,7 @@ from voxgate.pipeline.talker.cuda.frame_step import GpuFrameStep, GpuInputEmbedd
 from voxgate.pipeline.talker.cuda.launches import TalkerLaunches
 from voxgate.pipeline.talker.cuda.mapped_tables import MappedTables
 from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
-from voxgate.pipeline.talker.reference.embedding import InputEmbedding
+from voxgate.pipeline.talker.reference.embedding import FrameHistory, InputEmbedding
 from voxgate.pipeline.talker.reference.row_tags import append_row_tags
 from voxgate.pipeline.talker.reference.sampling import Candidates
 from voxgate.pipeline.talker.reference.slot_reader import TableViews
@@ -78,12 +78,12 @@ def talker_steps(checkpoint: TalkerCheckpoint, shape: TableShape, weights: dict[
     tables, _ = SlotTables.create(shape)
     views = TableViews.of(tables)
     reader, snapshot = MappedTables(views), TableSnapshot.of(shape.rows, torch.device("cpu"))
-    codes = torch.zeros(shape.rows + 1, shape.frames, shape.groups, dtype=torch.int32)
-    embed = GpuInputEmbedding(InputEmbedding(weights, checkpoint, reader, codes), views, snapshot)
+    history = FrameHistory.zeros(shape, checkpoint.codebook)
+    embed = GpuInputEmbedding(InputEmbedding(weights, checkpoint, reader, history), views, snapshot)
     first = weights["talker.model.codec_embedding.weight"]
     predictor = GpuCodePredictor(weights, first, checkpoint.predictor, checkpoint.groups, shape.rows, chip=CHIP)
     head = weights["talker.codec_head.weight"]
-    reference = FrameStep(head, predictor, checkpoint, shape, reader, codes, lambda _: None)
+    reference = FrameStep(head, predictor, checkpoint, shape, reader, history, lambda _: None)
 
     def complete(hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
         # The kernel that draws the first codes has not run.

@@ -14,7 +14,7 @@ from voxgate.pipeline.interface import TextLayout
 from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
 from voxgate.pipeline.talker.cuda.frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
 from voxgate.pipeline.talker.prompt import Prompt, cloned_voice_prompt, custom_voice_prompt
-from voxgate.pipeline.talker.reference.embedding import InputEmbedding
+from voxgate.pipeline.talker.reference.embedding import FrameHistory, InputEmbedding
 from voxgate.pipeline.talker.reference.row_tags import append_row_tags
 from voxgate.pipeline.talker.reference.sampling import Candidates
 from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
@@ -46,6 +46,14 @@ def put(tables: SlotTables, slot: int, prompt: Prompt, text: list[int], closed: 
     row[Field.EPOCH] = slot + 7
 
 
+def continue_behind(tables: SlotTables, slot: int, codes: Tensor) -> None:
+    """Has the slot's generation continue frames, [n, groups], that were made in another slot."""
+    row = tables.control[slot]
+    row[Field.PAST_FRAMES] = len(codes)
+    begin = row[Field.PREFIX_LEN] + 1
+    tables.prefix[slot, begin : begin + len(codes), 1:] = codes.numpy()
+
+
 @pytest.mark.parametrize("layout", list(TextLayout))
 def test_embedding_of_every_position_equals_the_reference(
     checkpoint: TalkerCheckpoint, device: torch.device, tables: SlotTables, layout: TextLayout
@@ -58,18 +66,24 @@ def test_embedding_of_every_position_equals_the_reference(
     put(tables, 1, cloned_voice_prompt(small, voice, "auto", [13, 14, 15, 16, 17], layout), [5, 9], closed=False)
     put(tables, 2, cloned_voice_prompt(small, ClonedVoice("ada", vector), "auto", (), layout), [5], closed=False)
     tables.options[:] = np.arange(tables.options.size).reshape(tables.options.shape)
-    codes = torch.randint(small.codebook, (SHAPE.slots + 1, SHAPE.frames, 4), dtype=torch.int32)
+    for slot, past in ((0, 3), (1, 1)):
+        continue_behind(tables, slot, torch.randint(small.codebook, (past, 4)))
+    history = FrameHistory.zeros(SHAPE, small.codebook)
+    history.codes[:] = torch.randint(small.codebook, history.codes.shape, dtype=torch.int32)
+    own_history = FrameHistory(history.codes.to(device), history.sampled.clone().to(device))
     views = TableViews.of(tables)
-    reference = InputEmbedding(weights, small, HostTables(views), codes)
+    reference = InputEmbedding(weights, small, HostTables(views), history)
     snapshot = TableSnapshot.of(SHAPE.slots, device)
     own = {name: tensor.to(device) for name, tensor in weights.items()}
-    gpu = GpuInputEmbedding(InputEmbedding(own, small, HostTables(views), codes.to(device)), views, snapshot)
-    slots = torch.tensor([slot for slot in range(3) for _ in range(18)])
-    positions = torch.arange(18).repeat(3)
+    gpu = GpuInputEmbedding(InputEmbedding(own, small, HostTables(views), own_history), views, snapshot)
+    slots = torch.tensor([slot for slot in range(3) for _ in range(SHAPE.prefix)])
+    positions = torch.arange(SHAPE.prefix).repeat(3)
     embedded = gpu(slots.to(device), positions.to(device)).cpu()
     assert torch.allclose(embedded, reference(slots, positions), atol=1e-5)
     assert snapshot.control[:3].tolist() == tables.control.tolist()
     assert snapshot.options[:3].tolist() == tables.options.tolist()
+    assert own_history.sampled[:PADDING_SLOT].tolist() == history.sampled[:PADDING_SLOT].tolist()
+    assert history.sampled[:PADDING_SLOT].any(1).tolist() == [True, True, False]
 
 
 def test_unknown_ids_belong_to_the_padding_slot(
@@ -79,9 +93,9 @@ def test_unknown_ids_belong_to_the_padding_slot(
     weights = {name: tensor.to(device) for name, tensor in small_weights(small).items()}
     tables.control[:, Field.EPOCH] = 5
     snapshot = TableSnapshot.of(SHAPE.slots, device)
-    codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32, device=device)
+    history = FrameHistory.zeros(SHAPE, small.codebook, device)
     views = TableViews.of(tables)
-    gpu = GpuInputEmbedding(InputEmbedding(weights, small, HostTables(views), codes), views, snapshot)
+    gpu = GpuInputEmbedding(InputEmbedding(weights, small, HostTables(views), history), views, snapshot)
     ids = torch.tensor([PADDING_SLOT, 1000, -1], dtype=torch.int32, device=device)
     assert gpu(ids, torch.tensor([0, 3, 5000], device=device)).isfinite().all()
     assert snapshot.control[:, Field.EPOCH].tolist() == [0, 0, 0, 0]
@@ -127,12 +141,12 @@ def test_frames_records_and_tokens_equal_the_reference_step(checkpoint: TalkerCh
     head, codec_table = weights["talker.codec_head.weight"], weights["talker.model.codec_embedding.weight"]
     assert len(codec_table) > small.codebook
 
-    reference_codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32)
+    reference_history = FrameHistory.zeros(SHAPE, small.codebook)
+    history = FrameHistory.zeros(SHAPE, small.codebook, device)
     reference_predictor, predictor = FakeReferencePredictor(), FakePredictor()
     host = HostTables(TableViews.of(tables))
-    reference = FrameStep(head, reference_predictor, small, SHAPE, host, reference_codes, lambda _: None)
-    codes = reference_codes.clone().to(device)
-    source = FrameStep(head.to(device), predictor, small, SHAPE, host, codes, lambda _: None)
+    reference = FrameStep(head, reference_predictor, small, SHAPE, host, reference_history, lambda _: None)
+    source = FrameStep(head.to(device), predictor, small, SHAPE, host, history, lambda _: None)
     snapshot = TableSnapshot.of(SHAPE.slots, device)
     gpu = GpuFrameStep(source, predictor, small, snapshot, SHAPE.slots)
     generator = torch.Generator().manual_seed(3)
@@ -162,6 +176,6 @@ def test_frames_records_and_tokens_equal_the_reference_step(checkpoint: TalkerCh
         assert gpu_records[:-1, :4].cpu()[live].tolist() == records[live, :4].tolist()
         live_noise = np.array(predictor.noise[-1])[:-1][live.numpy()]
         assert live_noise.tolist() == np.array(reference_predictor.noise[-1])[live.numpy()].tolist()
-        assert codes[:PADDING_SLOT].tolist() == reference_codes[:PADDING_SLOT].tolist()
+        assert history.codes[:PADDING_SLOT].tolist() == reference_history.codes[:PADDING_SLOT].tolist()
         flags |= set(records[live, 3].tolist())
     assert flags >= {0, 3, 33}

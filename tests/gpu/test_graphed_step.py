@@ -33,6 +33,7 @@ def test_graphs_send_the_frames_of_the_reference_step(
     from voxgate.pipeline.talker.cuda.frame_sender import FrameSender
     from voxgate.pipeline.talker.cuda.frame_step import GpuFrameStep, GraphedStep, TableSnapshot
     from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
+    from voxgate.pipeline.talker.reference.embedding import FrameHistory
     from voxgate.pipeline.talker.reference.predictor import CodePredictor, Predictor
     from voxgate.pipeline.talker.reference.row_tags import append_row_tags
     from voxgate.pipeline.talker.reference.step import FrameStep
@@ -49,9 +50,9 @@ def test_graphs_send_the_frames_of_the_reference_step(
     def make(device: str, kind: type, report) -> tuple[FrameStep, Predictor]:
         own = {name: tensor.to(device) for name, tensor in weights.items()}
         predictor = kind(own, table.to(device), small.predictor, small.groups, SHAPE.slots)
-        codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, small.groups, dtype=torch.int32, device=device)
+        history = FrameHistory.zeros(SHAPE, small.codebook, torch.device(device))
         reader = HostTables(TableViews.of(tables))
-        return FrameStep(head.to(device), predictor, small, SHAPE, reader, codes, report), predictor
+        return FrameStep(head.to(device), predictor, small, SHAPE, reader, history, report), predictor
 
     expected: list[list[int]] = []
     reference, _ = make("cpu", CodePredictor, lambda message: expected.extend(unpack_records(message, 4).tolist()))

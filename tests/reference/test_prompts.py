@@ -12,7 +12,7 @@ from family_cases import CASES, ReferenceCase
 from torch import Tensor
 from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
 from voxgate.pipeline.talker.generation import Generation, Sampling
-from voxgate.pipeline.talker.reference.embedding import InputEmbedding
+from voxgate.pipeline.talker.reference.embedding import FrameHistory, InputEmbedding
 from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
 from voxgate.pipeline.talker.slot_owners import SlotOwner
 
@@ -48,8 +48,8 @@ async def embedded(local_model: LocalModel, case: ReferenceCase, more: int) -> t
     generation.prepare(local_model.prompt(case), SAMPLING, 8)
     generation.feed(local_model.tokens(case.text))
     generation.close_text()
-    codes = torch.zeros(2, shape.frames, shape.groups, dtype=torch.int32)
-    embed = InputEmbedding(local_model.weights, checkpoint, HostTables(TableViews.of(tables)), codes)
+    history = FrameHistory.zeros(shape, checkpoint.codebook)
+    embed = InputEmbedding(local_model.weights, checkpoint, HostTables(TableViews.of(tables)), history)
     positions = torch.arange(engine.prompt_len + more)
     rows = embed(torch.zeros_like(positions), positions)
     name = "talker.code_predictor.model.codec_embedding"

@@ -58,18 +58,19 @@ class GpuInputEmbedding:
     def __init__(self, reference: InputEmbedding, tables: TableViews, snapshot: TableSnapshot) -> None:
         """`tables` must have been mapped (`mapped_tables.map_tables`); weights are those of `reference`."""
         self._reference, self._tables, self._snapshot = reference, tables, snapshot
-        self._groups = reference.codes.shape[2]
+        self._groups = reference.history.codes.shape[2]
         self._columns = triton.next_power_of_2(self._groups + 2)
 
     def __call__(self, ids: Tensor, positions: Tensor) -> Tensor:
         """The input of each row, [n, talker hidden]. `ids`: vLLM's tokens, int [n]; `positions`: int64 [n]."""
         reference, tables, groups, columns = self._reference, self._tables, self._groups, self._columns
+        history = reference.history
         entries = torch.empty(len(ids), columns, dtype=torch.int32, device=ids.device)
         gather_inputs[(len(ids),)](
-            ids, positions, tables.control, tables.options, tables.text, tables.prefix, reference.codes,
-            reference.group_starts, self._snapshot.control, self._snapshot.options, entries,
-            len(tables.control), tables.text.shape[1], tables.prefix.shape[1], reference.codes.shape[1],
-            reference.no_entry, reference.ids.pad, reference.ids.eos,
+            ids, positions, tables.control, tables.options, tables.text, tables.prefix, history.codes,
+            history.sampled, reference.group_starts, self._snapshot.control, self._snapshot.options, entries,
+            len(tables.control), tables.text.shape[1], tables.prefix.shape[1], history.codes.shape[1],
+            history.sampled.shape[1], reference.no_entry, reference.ids.pad, reference.ids.eos,
             GROUPS=groups, COLUMNS=columns, num_warps=1,
         )  # fmt: skip  # one argument list
         hidden = reference.codec.shape[1]
@@ -92,13 +93,12 @@ class GpuFrameStep:
         snapshot: TableSnapshot,
         slots: int,
     ) -> None:
-        """Takes head and frame table from `reference`; `slots`: rows of the tables, without the padding row."""
+        """Takes head and history from `reference`; `slots`: rows of the tables, without the padding row."""
         self._predictor, self._snapshot, self._slots = predictor, snapshot, slots
-        self._codes, self._groups, self._vocab = reference.codes, checkpoint.groups, len(reference.head)
+        self._history, self._groups, self._vocab = reference.history, checkpoint.groups, len(reference.head)
         # Padded so that every line of logits starts at an aligned address.
         self._head = F.pad(reference.head, (0, 0, 0, -self._vocab % 8))
         device = reference.head.device
-        self._sampled_before = torch.zeros(slots + 1, self._vocab, dtype=torch.int8, device=device)
         self._owner = torch.zeros(slots + 1, dtype=torch.int64, device=device)
         self._frames = torch.zeros_like(self._owner)
 
@@ -115,7 +115,7 @@ class GpuFrameStep:
         noise = self._snapshot.options.new_empty(count, groups - 1)
         records = torch.empty(count, HEADER + groups, dtype=torch.int32, device=states.device)
         draw_first[(count,)](
-            states, logits, self._snapshot.control, self._snapshot.options, self._sampled_before, self._owner,
+            states, logits, self._snapshot.control, self._snapshot.options, self._history.sampled, self._owner,
             self._frames, first, stored_rows, tokens, records, inv_temperature, top_k, top_p, noise,
             self._slots, hidden.shape[1], vocab, len(self._head), MIN_FRAMES,
             TAGS=TAG_CHANNELS, GROUPS=groups, HEADER=HEADER, SPAN=triton.next_power_of_2(vocab), num_warps=_DRAW_WARPS,
@@ -125,7 +125,7 @@ class GpuFrameStep:
         candidates = Candidates(inv_temperature[:, None], greedy, top_k[:, None], top_p[:, None], vocab - 1)
         rest = self._predictor(hidden, first, candidates, noise)
         store_frame[(count,)](
-            rest, first, stored_rows, records, self._codes, self._codes.shape[1],
+            rest, first, stored_rows, records, self._history.codes, self._history.codes.shape[1],
             GROUPS=groups, HEADER=HEADER, num_warps=1,
         )  # fmt: skip  # one argument list
         return tokens[:, None], records

@@ -21,7 +21,7 @@ from ...cuda.graph_sizes import backbone_graph_sizes, graph_sizes_for
 from ...cuda.nvrtc import KernelSource
 from ...ipc.records import HEADER
 from ...ipc.slot_tables import SlotTables, TableShape
-from ..reference.embedding import InputEmbedding
+from ..reference.embedding import FrameHistory, InputEmbedding
 from ..reference.row_tags import TAG_CHANNELS
 from ..reference.slot_reader import TableViews
 from ..reference.step import FrameStep
@@ -82,8 +82,8 @@ class TalkerLaunches:
         views = TableViews.of(tables)
         with META, torch.inference_mode():
             reader = MappedTables(views)
-            codes = torch.empty(shape.rows + 1, shape.frames, shape.groups, dtype=torch.int32)
-            embedding = InputEmbedding(self._weights(), self._checkpoint, reader, codes)
+            history = FrameHistory.zeros(shape, self._checkpoint.codebook)
+            embedding = InputEmbedding(self._weights(), self._checkpoint, reader, history)
             embed = GpuInputEmbedding(embedding, views, TableSnapshot.of(shape.rows, META))
             for count in backbone_graph_sizes(shape.rows, voxgate_kernels=True):
                 embed(reader.successor_ids(_ints(count)), _longs(count))
@@ -134,10 +134,10 @@ class TalkerLaunches:
             chip=self._chip,
             draw=draw,
         )
-        codes = torch.empty(shape.rows + 1, shape.frames, shape.groups, dtype=torch.int32)
+        history = FrameHistory.zeros(shape, checkpoint.codebook)
         reader: Any = SimpleNamespace()
         head = weights["talker.codec_head.weight"]
-        return FrameStep(head, predictor, checkpoint, shape, reader, codes, lambda _: None), predictor
+        return FrameStep(head, predictor, checkpoint, shape, reader, history, lambda _: None), predictor
 
     def _weights(self) -> dict[str, Tensor]:
         return {PREFIX + name: _half(*shape) for name, shape in tensor_shapes(self._checkpoint).items()}

@@ -34,6 +34,7 @@ _TOP_K = tl.constexpr(int(Field.TOP_K))
 _PREDICTOR_TOP_K = tl.constexpr(int(Field.PREDICTOR_TOP_K))
 _TEXT_LEAD = tl.constexpr(int(Field.TEXT_LEAD))
 _EARLY_END = tl.constexpr(int(Field.EARLY_END))
+_PAST_FRAMES = tl.constexpr(int(Field.PAST_FRAMES))
 _TEMPERATURE = tl.constexpr(int(Option.TEMPERATURE))
 _TOP_P = tl.constexpr(int(Option.TOP_P))
 _PENALTY = tl.constexpr(int(Option.REPETITION_PENALTY))
@@ -81,16 +82,17 @@ def _column(values, columns, column: tl.constexpr):
 
 @triton.jit
 def gather_inputs(
-    ids, positions, control, slot_options, text, prefix, codes, group_starts,
-    control_snapshot, options_snapshot, entries, slots, text_positions, prefix_positions, frames, no_entry, pad, eos,
-    GROUPS: tl.constexpr, COLUMNS: tl.constexpr,
+    ids, positions, control, slot_options, text, prefix, codes, sampled, group_starts,
+    control_snapshot, options_snapshot, entries, slots, text_positions, prefix_positions, frames, vocab, no_entry, pad,
+    eos, GROUPS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Read from the mapped tables all that a row needs in this step, and find the embeddings that its input sums.
 
     `entries`, int32 [n, COLUMNS]: the row of the text table, GROUPS rows of the codec table, and the slot whose speaker
     vector is added, below zero for none. `group_starts`: where the table of each group starts in the codec table;
-    `no_entry`: its row of zeros. The control row and the options go to the snapshots, by slot, which the rest of the
-    step reads: so the whole step uses the same values.
+    `no_entry`: its row of zeros. `codes`, `sampled` [slots + 1, vocab]: of `FrameHistory`, in which positions of frames
+    that were made in another slot note their id. The control row and the options go to the snapshots, by slot, which
+    the rest of the step reads: so the whole step uses the same values.
     """
     row = tl.program_id(0)
     slot = tl.load(ids + row).to(tl.int64)
@@ -109,7 +111,8 @@ def gather_inputs(
     token = frame + _column(control_row, field, _TEXT_LEAD)
     text_len = _column(control_row, field, _TEXT_LEN)
     column = tl.arange(0, COLUMNS)
-    in_prompt = (frame <= 0) | (token < 0)
+    past = _column(control_row, field, _PAST_FRAMES)
+    in_prompt = (frame <= past) | (token < 0)
     prefix_at = (slot * prefix_positions + tl.minimum(position, prefix_positions - 1)) * (1 + GROUPS)
     prompt = tl.load(
         prefix + prefix_at + column, mask=real & in_prompt & (column < 1 + GROUPS), other=0, volatile=True
@@ -121,12 +124,16 @@ def gather_inputs(
     text_id = tl.where(token < 0, _column(prompt, column, 0), text_id)
     is_code = (column > 0) & (column < 1 + GROUPS)
     frame_at = tl.minimum(tl.maximum(frame - 1, 0), frames - 1)
-    code = tl.load(codes + (slot * frames + frame_at) * GROUPS + column - 1, mask=is_code & (frame > 0), other=0)
+    code = tl.load(codes + (slot * frames + frame_at) * GROUPS + column - 1, mask=is_code & (frame > past), other=0)
     group_start = tl.load(group_starts + column - 1, mask=is_code, other=0).to(tl.int32)
-    entry = tl.where(frame > 0, code, prompt)
-    entry = tl.where((frame <= 0) & (prompt < 0), no_entry, entry + group_start)
+    entry = tl.where(frame > past, code, prompt)
+    entry = tl.where((frame <= past) & (prompt < 0), no_entry, entry + group_start)
     entry = tl.where(column == 0, text_id, entry)
-    has_speaker = (frame <= 0) & (_column(prompt, column, 1) == _SPEAKER)
+    first_code = _column(prompt, column, 1)
+    epoch = _column(control_row, field, _EPOCH)
+    made_elsewhere = real & (frame > 0) & (frame <= past) & (first_code >= 0)
+    tl.store(sampled + slot * vocab + first_code, epoch.to(tl.int32), mask=made_elsewhere)
+    has_speaker = (frame <= 0) & (first_code == _SPEAKER)
     entry = tl.where(column == 1 + GROUPS, tl.where(has_speaker, slot, -1).to(tl.int32), entry)
     tl.store(entries + row * COLUMNS + column, entry)
 
@@ -155,7 +162,7 @@ def embed(
 
 @triton.jit
 def draw_first(
-    states, logits, control, slot_options, sampled_before, owner, frames, first, stored_rows, tokens, records,
+    states, logits, control, slot_options, sampled, owner, frames, first, stored_rows, tokens, records,
     inv_temperature, predictor_top_k, predictor_top_p, noise,
     slots, hidden, vocab, logits_stride, min_frames,
     TAGS: tl.constexpr, GROUPS: tl.constexpr, HEADER: tl.constexpr, SPAN: tl.constexpr,
@@ -164,9 +171,9 @@ def draw_first(
 
     `states`: [n, hidden + TAGS]; `logits`: [n, logits_stride], of which `vocab` are real and the last of those is end
     of speech, which cannot be drawn before frame `min_frames`; `control`, `slot_options`: the snapshots;
-    `sampled_before`: int8 [slots + 1, vocab]; `owner`, `frames`: int64 [slots + 1]. Writes `first`, `stored_rows` (row
-    of the frame table), `tokens`: int64 [n]; `records`: int32 [n, HEADER + GROUPS]; and the predictor's options:
-    `inv_temperature`, `predictor_top_k`, `predictor_top_p`: [n]; `noise`: float32 [n, GROUPS - 1].
+    `sampled`: int32 [slots + 1, vocab], of `FrameHistory`; `owner`, `frames`: int64 [slots + 1]. Writes `first`,
+    `stored_rows` (row of the frame table), `tokens`: int64 [n]; `records`: int32 [n, HEADER + GROUPS]; and the
+    predictor's options: `inv_temperature`, `predictor_top_k`, `predictor_top_p`: [n]; `noise`: float32 [n, GROUPS - 1].
     """
     row = tl.program_id(0)
     tag = states + row.to(tl.int64) * (hidden + TAGS) + hidden
@@ -177,7 +184,7 @@ def draw_first(
     option_row = slot_options + slot * _OPTIONS
     epoch = tl.load(control_row + _EPOCH)
     frame = position - tl.load(control_row + _PREFIX_LEN)
-    frames_made = tl.where(tl.load(owner + slot) == epoch, tl.load(frames + slot), 0)
+    frames_made = tl.where(tl.load(owner + slot) == epoch, tl.load(frames + slot), tl.load(control_row + _PAST_FRAMES))
     # At most one row of a batch is at its slot's next frame: parts of a prompt and superfluous steps are not.
     live = (epoch > 0) & (frame == frames_made) & (slot < slots)
     end = vocab - 1
@@ -186,7 +193,7 @@ def draw_first(
     line = tl.load(logits + row.to(tl.int64) * logits_stride + ids, mask=known, other=0.0).to(tl.float32)
     failed = tl.sum((tl.abs(line) < float("inf")).to(tl.int32), 0) < SPAN
     line = tl.where(failed, 0.0, line)
-    before = (tl.load(sampled_before + slot * vocab + ids, mask=known & (frame != 0), other=0) != 0) & known
+    before = (tl.load(sampled + slot * vocab + ids, mask=known, other=0).to(tl.int64) == epoch) & known
     penalty = tl.load(option_row + _PENALTY)
     line = tl.where(before, tl.where(line < 0, line * penalty, line / penalty), line)
     closed = tl.load(control_row + _CLOSED) == 1
@@ -207,10 +214,7 @@ def draw_first(
     capped = closed & (frame >= tl.load(control_row + _FRAME_CAP)) & (ended == 0)
     ended = ended | capped
     spoken = live & (ended == 0)
-    tl.store(
-        sampled_before + slot * vocab + ids, (before | ((ids == chosen) & spoken)).to(sampled_before.dtype.element_ty),
-        mask=known & live,
-    )  # fmt: skip  # one argument list
+    tl.store(sampled + slot * vocab + chosen, epoch.to(tl.int32), mask=spoken)
     tl.store(owner + slot, epoch, mask=live)
     tl.store(frames + slot, frame + 1, mask=live)
     code = tl.minimum(chosen, end - 1)

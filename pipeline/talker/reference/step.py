@@ -11,6 +11,7 @@ from torch import Tensor
 from ...checkpoint.checkpoint import TalkerCheckpoint
 from ...ipc.records import PADDING_ROW, RecordFlag
 from ...ipc.slot_tables import Field, Option, TableShape
+from .embedding import FrameHistory
 from .predictor import Predictor
 from .sampling import Sampler, TorchSampler, penalise
 from .slot_reader import SlotReader
@@ -35,13 +36,13 @@ class FrameStep:
         checkpoint: TalkerCheckpoint,
         shape: TableShape,
         tables: SlotReader,
-        codes: Tensor,
+        history: FrameHistory,
         report: Callable[[bytes], object],
         *,
         sampler: Sampler | None = None,
         isolate_failures: bool = True,
     ) -> None:
-        """`head`: the published codec head, [codec vocab, hidden]; `codes`: as of `InputEmbedding`, which reads them.
+        """`head`: the published codec head, [codec vocab, hidden]; `history`: that of `InputEmbedding`.
 
         `report` receives the records of a step's frames. `sampler`: `TorchSampler` by default. `isolate_failures`: when
         a batch raises, draw its rows one by one so that only the failing row ends.
@@ -49,7 +50,7 @@ class FrameStep:
         # The suppressed ids (section 6, rule 3) are not computed: codebook 0 and end of speech remain.
         self._end = checkpoint.codebook
         self.head = torch.cat([head[: self._end], head[checkpoint.codec_ids.eos][None]]).contiguous()
-        self.codes = codes
+        self.history = history
         self._groups = checkpoint.groups
         self._predictor = predictor
         self._tables = tables
@@ -57,7 +58,6 @@ class FrameStep:
         self._isolate_failures = isolate_failures
         self._padding_slot, self._end_token = shape.rows, shape.end_token
         slots = shape.rows + 1
-        self._sampled_before = torch.zeros(slots, self._end + 1, dtype=torch.bool, device=head.device)
         self._owner = torch.zeros(slots, dtype=torch.int64, device=head.device)
         self._frames = torch.zeros(slots, dtype=torch.int64, device=head.device)
         self._report = report
@@ -81,7 +81,7 @@ class FrameStep:
         control, options = self._tables.control(slots), self._tables.options(slots)
         frame = positions - control[:, Field.PREFIX_LEN]
         epoch = control[:, Field.EPOCH]
-        frames_made = torch.where(self._owner[slots] == epoch, self._frames[slots], 0)
+        frames_made = torch.where(self._owner[slots] == epoch, self._frames[slots], control[:, Field.PAST_FRAMES])
         live = (epoch > 0) & (frame == frames_made)
         rows = torch.where(live, slots, self._padding_slot)
 
@@ -91,8 +91,9 @@ class FrameStep:
         ended |= capped
         stored_rows = torch.where(ended, self._padding_slot, rows)
 
-        self.codes[stored_rows, frame.clamp(0, self.codes.shape[1] - 1)] = codes.int()
-        self._sampled_before.index_put_((stored_rows, first), torch.ones_like(stored_rows, dtype=torch.bool))
+        history = self.history
+        history.codes[stored_rows, frame.clamp(0, history.codes.shape[1] - 1)] = codes.int()
+        history.sampled[stored_rows, first] = epoch.int()
         self._owner[rows] = epoch
         self._frames[rows] = frame + 1
         header = torch.stack([torch.where(live, slots, PADDING_ROW), epoch, frame, _flags(ended, capped, failed)], 1)
@@ -127,11 +128,9 @@ class FrameStep:
         """
         logits = (hidden @ self.head.t()).float()
         failed = ~torch.isfinite(logits).all(1)
-        if self._tables.any(frame == 0):
-            self._sampled_before[rows] &= (frame != 0)[:, None]
         penalty = options[:, Option.REPETITION_PENALTY, None]
         if self._tables.any(penalty != 1):
-            logits = penalise(logits, self._sampled_before[rows], penalty)
+            logits = penalise(logits, self.history.sampled[rows] == control[:, Field.EPOCH, None], penalty)
         token = frame + control[:, Field.TEXT_LEAD]
         text_read = (control[:, Field.CLOSED] == 1) & (token >= control[:, Field.TEXT_LEN])
         may_end = (text_read | (control[:, Field.EARLY_END] == 1)) & (frame >= MIN_FRAMES)

@@ -30,7 +30,7 @@ from ...cuda.self_test import disabled
 from ...ipc.codec_wire import CodecWorkerOptions
 from ...ipc.process_death import exit_with_owner
 from ...ipc.records import HEADER
-from ..reference.embedding import InputEmbedding
+from ..reference.embedding import FrameHistory, InputEmbedding
 from ..reference.predictor import Predictor
 from ..reference.row_tags import append_row_tags, split_row_tags
 from ..reference.sampling import Sampler, TorchSampler
@@ -158,8 +158,8 @@ class VoxgateTalker(nn.Module):
         codec = self._start_codec()
         self._note_step("preparing the code predictor")
         with torch.inference_mode():
-            codes = torch.zeros(shape.rows + 1, shape.frames, shape.groups, dtype=torch.int32, device=self._device)
-            embedding = InputEmbedding(weights, checkpoint, reader, codes)
+            history = FrameHistory.zeros(shape, checkpoint.codebook, self._device)
+            embedding = InputEmbedding(weights, checkpoint, reader, history)
             predictor = self._build_predictor(weights)
             step = FrameStep(
                 weights["talker.codec_head.weight"],
@@ -167,7 +167,7 @@ class VoxgateTalker(nn.Module):
                 checkpoint,
                 shape,
                 reader,
-                codes,
+                history,
                 self._config.connect_reports().send,
                 sampler=sampler,
                 isolate_failures=on_cpu,

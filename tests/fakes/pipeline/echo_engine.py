@@ -58,7 +58,8 @@ class EchoEngine:
         return self.opened[-1]
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
-        assert prompt_len == self.tables.control[slot, Field.PREFIX_LEN] + 1
+        row = self.tables.control[slot]
+        assert prompt_len == row[Field.PREFIX_LEN] + 1 + row[Field.PAST_FRAMES]
         return asyncio.create_task(self._run(self.opened[epoch - 1]))
 
     def wake(self) -> None:
@@ -81,7 +82,7 @@ class EchoEngine:
 
     async def _run(self, generation: Generation) -> int:
         row = self.tables.control[generation.slot]
-        frame = 0
+        frame = past = int(row[Field.PAST_FRAMES])
         while True:
             while not (frame < row[Field.CREDIT] and (frame < self._text_frames(row) or row[Field.CLOSED])):
                 await self._next_news()
@@ -98,7 +99,7 @@ class EchoEngine:
                 generation.on_record(frame, flags, codes)
             frame += 1
             if flags:
-                return frame
+                return frame - past
 
     async def _next_news(self) -> None:
         if self.dead:

@@ -50,7 +50,7 @@ def test_each_table_has_its_shape() -> None:
     tables, _ = SlotTables.create(SHAPE)
     assert tables.control.shape == (3, CONTROL_COLUMNS)
     assert tables.options.shape == (3, OPTION_COLUMNS)
-    assert tables.prefix.shape == (3, 4, 3)
+    assert tables.prefix.shape == (3, 4 + 6, 3)
     assert tables.text.shape == (3, 5)
     assert tables.speaker.shape == (3, 7)
     assert [a.dtype for a in (tables.control, tables.options, tables.prefix, tables.text, tables.speaker)] == [

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.interface import FinishReason
 from voxgate.pipeline.talker.engine import TalkerEngine
-from voxgate.pipeline.talker.generation import Generation, Sampling
+from voxgate.pipeline.talker.generation import Continuation, Generation, Sampling
 from voxgate.pipeline.talker.prompt import custom_voice_prompt
 from voxgate.pipeline.talker.vllm.config import EngineOptions, GpuOptions
 
@@ -68,11 +68,15 @@ class Case:
 
 @pytest.fixture(scope="module")
 def cases(demo_folder: Path, tokenizer: Tokenizer) -> list[Case]:
-    """Sixteen utterances with the codes of the independent loop."""
+    return find_cases(demo_folder, tokenizer, SLOTS)
+
+
+def find_cases(demo_folder: Path, tokenizer: Tokenizer, count: int) -> list[Case]:
+    """The first of sixteen utterances with the codes of the independent loop."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     talker, found = PlainTalker(demo_folder), []
-    for number in range(SLOTS):
+    for number in range(count):
         tokens = tokenizer.encode(SENTENCES[number % len(SENTENCES)]).ids
         options, cap = VARIETIES[number % len(VARIETIES)], 14 + number
         for seed in range(number, 10_000, SLOTS):
@@ -101,9 +105,16 @@ async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
     await engine.close()
 
 
-def begin(engine: TalkerEngine, case: Case, voice: str = "slt") -> Generation:
-    generation, o = engine.open(), case.options
-    sampling = Sampling(
+def begin(engine: TalkerEngine, case: Case, behind: Continuation | None = None) -> Generation:
+    """A generation of the case, or what follows of it behind another."""
+    generation, prompt = engine.open(), custom_voice_prompt(engine.checkpoint, "slt", "auto")
+    generation.prepare(prompt, sampling(case), case.cap, behind)
+    return generation
+
+
+def sampling(case: Case) -> Sampling:
+    o = case.options
+    return Sampling(
         o.temperature,
         o.top_k,
         o.top_p,
@@ -113,8 +124,6 @@ def begin(engine: TalkerEngine, case: Case, voice: str = "slt") -> Generation:
         o.predictor_top_p,
         case.seed,
     )
-    generation.prepare(custom_voice_prompt(engine.checkpoint, voice, "auto"), sampling, case.cap)
-    return generation
 
 
 async def at_once(generation: Generation, tokens: list[int], _: random.Random) -> None:

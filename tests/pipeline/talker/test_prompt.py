@@ -71,7 +71,7 @@ def test_positions_are_role_language_speaker_begin_of_text(
     prompt = custom_voice_prompt(published, speaker, language)
     assert head(prompt) == [*ROLE, *tag, (PAD, row), HEAD_END]
     assert prompt.codec(7)[len(prompt.head) :, 0].tolist() == [BEGIN]
-    assert prompt.text_needed == 1
+    assert prompt.text_needed() == 1
 
 
 @pytest.mark.parametrize(("speaker", "language", "tag", "row"), TAGS)
@@ -85,7 +85,7 @@ def test_instructions_come_first_without_codec_side(
 
 def test_non_streaming_text_is_summed_with_codec_padding(published: TalkerCheckpoint) -> None:
     prompt = custom_voice_prompt(published, "ryan", "auto", (), WHOLE)
-    assert prompt.text_needed is None
+    assert prompt.text_needed() is None
     # The text, its end, and then padding that meets begin-of-codec.
     assert prompt.codec(5)[len(prompt.head) :, 0].tolist() == [FILLER] * 6 + [BEGIN]
     assert prompt.positions(5) == len(prompt.text) + 5 + 2
@@ -118,7 +118,7 @@ def test_cloned_voice_has_vector_in_place_of_speaker(base: TalkerCheckpoint) -> 
     prompt = cloned_voice_prompt(base, ada, "english")
     assert head(prompt) == [*ROLE, *tagged(2050), (PAD, SPEAKER), HEAD_END]
     assert prompt.speaker_vector is ada.speaker_vector
-    assert prompt.text_needed == 1
+    assert prompt.text_needed() == 1
 
 
 def test_speech_continues_after_last_reference_frame(base: TalkerCheckpoint) -> None:
@@ -132,7 +132,7 @@ def test_speech_continues_after_last_reference_frame(base: TalkerCheckpoint) -> 
     assert ada.reference_codes is not None
     assert codec[at + 1 :].tolist() == ada.reference_codes.tolist()
     # Begin-of-codec and six frames are summed with two tokens of the reference's and five of the text.
-    assert prompt.text_needed == 5
+    assert prompt.text_needed() == 5
 
 
 def test_non_streaming_text_follows_reference_text(base: TalkerCheckpoint) -> None:
@@ -147,7 +147,7 @@ def test_non_streaming_text_follows_reference_text(base: TalkerCheckpoint) -> No
 
 def test_reference_text_may_be_longer_than_its_frames(base: TalkerCheckpoint) -> None:
     prompt = cloned_voice_prompt(base, voice(base, 2), "auto", range(9))
-    assert prompt.text_needed == 1
+    assert prompt.text_needed() == 1
     assert prompt.positions(1) == len(prompt.text) == len(prompt.head) + 9
 
 

@@ -12,6 +12,7 @@ from fakes.virtual_time import run, settle
 from voxgate.pipeline.checkpoint.voice_config import TextRules
 from voxgate.pipeline.errors import AtCapacity
 from voxgate.pipeline.interface import FinishReason, Prosody, SpeechChunk
+from voxgate.pipeline.ipc.slot_tables import Field
 
 
 def hear(b: SpeechBench) -> tuple[list[SpeechChunk], asyncio.Task[None]]:
@@ -93,12 +94,13 @@ def test_frames_of_the_suspended_generation_are_context_of_the_next(bench: Calla
             b.speech.resume()
             await settle()
             second = b.engine.opened[1]
-            prompt = second._prompt
-            assert prompt is not None
-            assert prompt.context[1:].tolist() == made
+            row = b.engine.tables.control[second.slot]
+            begin = row[Field.PREFIX_LEN] + 1
+            assert row[Field.PAST_FRAMES] == len(made)
+            assert b.engine.tables.prefix[second.slot, begin : begin + len(made), 1:].tolist() == made
             assert b.engine.tables.text[second.slot, :read].tolist() == b.engine.texts[0]
-            assert second.tokens > read
-            assert second.text_frames == second.tokens - read == second.frames
+            assert second.text_frames == second.tokens == second.frames > read
+            assert row[Field.SEED] == b.speech.seed, "the same generation goes on"
 
     run(scene())
 
@@ -184,27 +186,6 @@ def test_speech_with_text_left_is_not_suspended(bench: Callable[..., SpeechBench
             await settle()
             assert not await b.speech.suspend()
             assert not b.speech.suspended
-
-    run(scene())
-
-
-def test_generation_with_too_many_frames_is_spoken_to_its_end_first(bench: Callable[..., SpeechBench]) -> None:
-    async def scene() -> None:
-        async with bench(engine=EchoEngine(slots=1, text=8)) as b:
-            chunks, listening = hear(b)
-            b.speech.push_text("one two three four ")
-            await settle()
-            b.engine.opened[0]._made *= 100
-            assert not await b.speech.suspend()
-            await settle()
-            assert b.engine.opened[0].finish_reason is FinishReason.END
-            assert await b.speech.suspend()
-            b.speech.push_text("five six")
-            b.speech.resume()
-            b.speech.end()
-            await asyncio.wait_for(listening, 60)
-            assert b.segments() == ["one two three four", "five six"]
-            assert audio_frames(chunks) == list(range(len(b.codec.frames)))
 
     run(scene())
 

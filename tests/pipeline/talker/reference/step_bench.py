@@ -9,6 +9,7 @@ from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.ipc.records import HEADER, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field, Option, SlotTables, TableShape
+from voxgate.pipeline.talker.reference.embedding import FrameHistory
 from voxgate.pipeline.talker.reference.sampling import Candidates
 from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
 from voxgate.pipeline.talker.reference.step import FrameStep
@@ -52,7 +53,8 @@ class StepBench:
         self.tables, _ = SlotTables.create(SHAPE)
         # As in a free slot, whose row keeps the values of its last owner except for the epoch.
         self.tables.control[:, Field.PREFIX_LEN] = PREFIX
-        self.codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, 4, dtype=torch.int32)
+        self.history = FrameHistory.zeros(SHAPE, BOOK)
+        self.codes = self.history.codes
         self.sent: list[FrameRecord] = []
         self.predictor = FakePredictor()
         head = torch.zeros(self.checkpoint.codec_vocab, BOOK + 1)
@@ -62,7 +64,7 @@ class StepBench:
         head[self.checkpoint.codec_ids.eos] = 0
         head[self.checkpoint.codec_ids.eos, BOOK] = 1
         reader = HostTables(TableViews.of(self.tables))
-        self.step = FrameStep(head, self.predictor, self.checkpoint, SHAPE, reader, self.codes, self._report)
+        self.step = FrameStep(head, self.predictor, self.checkpoint, SHAPE, reader, self.history, self._report)
 
     def _report(self, message: bytes) -> None:
         for row in unpack_records(message, 4).tolist():

@@ -12,7 +12,7 @@ from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.interface import TextLayout
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables, TableShape
 from voxgate.pipeline.talker.prompt import Prompt, cloned_voice_prompt, custom_voice_prompt
-from voxgate.pipeline.talker.reference.embedding import InputEmbedding
+from voxgate.pipeline.talker.reference.embedding import FrameHistory, InputEmbedding
 from voxgate.pipeline.talker.reference.slot_reader import HostTables, TableViews
 
 from ..small_model import small_checkpoint, small_weights
@@ -29,10 +29,11 @@ class EmbeddingBench:
         self.checkpoint = small_checkpoint(checkpoint)
         self.weights = small_weights(self.checkpoint)
         self.tables, _ = SlotTables.create(SHAPE)
-        self.codes = torch.zeros(SHAPE.slots + 1, SHAPE.frames, self.checkpoint.groups, dtype=torch.int32)
+        self.history = FrameHistory.zeros(SHAPE, self.checkpoint.codebook)
+        self.codes = self.history.codes
         self.begin = 0
         self.own(custom_voice_prompt(self.checkpoint, "slt", "auto"))
-        self.embed = InputEmbedding(self.weights, self.checkpoint, HostTables(TableViews.of(self.tables)), self.codes)
+        self.embed = InputEmbedding(self.weights, self.checkpoint, HostTables(TableViews.of(self.tables)), self.history)
 
     def own(self, prompt: Prompt) -> None:
         """Fill the slot's tables as a generation does."""
@@ -101,6 +102,22 @@ def test_later_positions_sum_the_previous_frame_and_the_next_text_token(bench: E
     texts = [TEXT[1], TEXT[2], ids.eos, ids.pad]
     expected = [bench.text(text) + bench.frame(frame) for text, frame in zip(texts, frames, strict=True)]
     assert same(bench.at(*(begin + 1 + n for n in range(4))), *expected)
+
+
+def test_frames_of_another_slot_are_read_behind_the_prompt(bench: EmbeddingBench) -> None:
+    """Each position's input is the same as where the frames were made, and their ids count as sampled."""
+    begin, past = bench.begin, 3
+    frames = [[5, 1, 2, 3], [19, 0, 19, 7], [8, 8, 8, 8], [2, 4, 6, 8]]
+    bench.codes[SLOT, : len(frames)] = torch.tensor(frames, dtype=torch.int32)
+    positions = range(begin, begin + 5)
+    expected = bench.at(*positions)
+    row = bench.tables.control[SLOT]
+    row[Field.EPOCH], row[Field.PAST_FRAMES] = 9, past
+    bench.tables.prefix[SLOT, begin + 1 : begin + 1 + past, 1:] = frames[:past]
+    bench.codes[SLOT, :past] = 0
+    assert torch.equal(bench.at(*positions), expected)
+    assert bench.history.sampled[SLOT].nonzero().flatten().tolist() == [5, 8, 19]
+    assert bench.history.sampled[SLOT].max() == 9
 
 
 def test_padding_follows_end_of_text(bench: EmbeddingBench) -> None:

@@ -202,6 +202,33 @@ def test_new_owner_starts_without_penalties(bench: StepBench) -> None:
     assert [record.codes[0] for record in bench.sent] == [1, 1]
 
 
+def test_continued_generation_begins_behind_its_frames_and_penalises_them(bench: StepBench) -> None:
+    bench.own(0, epoch=3, tokens=9)
+    bench.tables.options[0, Option.REPETITION_PENALTY] = 2.0
+    bench.tables.control[0, Field.PAST_FRAMES] = 2
+    bench.history.sampled[0, [1, 2]] = 3  # as their positions note
+    for frame in (1, 3):
+        assert bench.run((0, frame, [7])) == [0]
+    assert bench.sent == [], "only the next frame is made"
+    bench.run((0, 2, [1, 2, 3]))
+    bench.run((0, 3, [1, 2, 3]))
+    assert [(record.frame, record.codes[0]) for record in bench.sent] == [(2, 3), (3, 1)]
+
+
+def test_continued_generation_has_the_noise_of_its_frames_number(bench: StepBench) -> None:
+    for slot, past in ((0, 0), (1, 4)):
+        bench.own(slot, epoch=slot + 1)
+        bench.tables.control[slot, [Field.SEED, Field.PAST_FRAMES]] = 77, past
+        bench.tables.options[slot, [Option.TEMPERATURE, Option.PREDICTOR_TEMPERATURE]] = 1.0
+    bench.run_frames(0, 4)
+    bench.predictor.noise.clear()
+    bench.run((0, 4, [3]), (1, 4, [3]))
+    (noise,) = bench.predictor.noise
+    assert noise.any()
+    assert noise[0].tolist() == noise[1].tolist()
+    assert bench.sent[-1].codes == bench.sent[-2].codes
+
+
 def test_rows_that_are_not_next_add_no_penalty(bench: StepBench) -> None:
     bench.own(0, epoch=1, tokens=9)
     bench.tables.options[0, Option.REPETITION_PENALTY] = 2.0
