@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from voxgate.pipeline.cloning.library import VoiceLibrary
+from voxgate.pipeline.errors import AtCapacity
 from websockets.asyncio.server import Server, ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 from websockets.server import ServerProtocol
@@ -17,6 +18,7 @@ from .access.auth import AccessControl, keys_from_settings
 from .access.rights import ISSUE_TOKENS, MANAGE_VOICES, PUBLIC, READ_METRICS
 from .access.usage import SharedUsage
 from .engine import EngineStatus
+from .errors import Limit
 from .http.application import HttpApplication, RouteGroup, max_body_bytes
 from .http.cartesia_dictionaries import cartesia_dictionary_routes
 from .http.connection import WRITE_TIMEOUT_S
@@ -96,13 +98,15 @@ class GatewayListener:
         self._expiry_task: asyncio.Task[None] | None = None
         self._read_budget = ReadBudget()
         probes = probe_routes(engine, lambda: self.sessions.draining)
-        dictionaries = factory.pronunciations.store
+        dictionaries, caller_share = factory.pronunciations.store, self._settings.caller_share
         groups = [
             RouteGroup(PUBLIC, [*probes, *upgrade_routes(WEBSOCKET_ENDPOINTS), *page_routes()], any_host=True),
             RouteGroup(PUBLIC, [limits_route(factory, admission, engine, self.sessions)]),
             RouteGroup(ISSUE_TOKENS, token_routes(access)),
             RouteGroup(READ_METRICS, [] if exposition is None else [metrics_route(exposition)]),
-            RouteGroup(MANAGE_VOICES, [] if library is None else voice_routes(library, self._settings.caller_share)),
+            RouteGroup(
+                MANAGE_VOICES, [] if library is None else voice_routes(library, self._settings.caller_share, observer)
+            ),
             *([] if dictionaries is None else elevenlabs_dictionary_routes(dictionaries)),
             *([] if dictionaries is None else cartesia_dictionary_routes(dictionaries)),
             *document_routes(DOCUMENT_ENDPOINTS, factory),
@@ -118,8 +122,9 @@ class GatewayListener:
         self._pool = ConnectionPool(
             CONNECTIONS_PER_SOCKET * self._settings.sockets,
             HANDSHAKE_TIMEOUT_S,
-            self._settings.caller_share,
+            caller_share,
             access.proxies.trusts,
+            lambda: observer.handshake_refused(AtCapacity.code, Limit.CONNECTIONS),
         )
 
     @property

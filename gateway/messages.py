@@ -10,7 +10,7 @@ from dataclasses import asdict
 from enum import IntEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.errors import BadMessage, VoxgateError
@@ -88,8 +88,19 @@ MAX_DICTIONARIES = 3
 """Most dictionaries that a `start` message names."""
 
 
-Traceparent = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
-"""W3C Trace Context, section 3.2."""
+def _ignore_invalid_trace(traceparent: str) -> str | None:
+    """None for a version or ids that the standard calls invalid, whose trace has to be ignored."""
+    version, trace_id, parent_id, _ = traceparent.split("-")
+    invalid = version == "ff" or not trace_id.strip("0") or not parent_id.strip("0")
+    return None if invalid else traceparent
+
+
+Traceparent = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"),
+    AfterValidator(_ignore_invalid_trace),
+]
+"""W3C Trace Context, section 3.2; None where it is to be ignored."""
 
 
 class StartOptions(_ClientMessage):

@@ -27,6 +27,7 @@ from voxgate.pipeline.interface import VoiceOwnership
 from ..access.auth import QUERY_CREDENTIALS
 from ..access.caller_share import CallerShare
 from ..errors import QUOTED_CHARACTERS, Limit
+from ..observability.events import Observer
 from ..protocols.reply import error_reply, json_reply
 from .application import GRANT, to_response
 from .forms import named_parts, read_limited, read_text
@@ -69,8 +70,8 @@ class _Upload:
 class _UploadQueue:
     """The places of the cloning queue, of which a caller gets its share while others are present."""
 
-    def __init__(self, library: VoiceLibrary, caller_share: float) -> None:
-        self._library, self._share = library, CallerShare(caller_share)
+    def __init__(self, library: VoiceLibrary, caller_share: float, observer: Observer) -> None:
+        self._library, self._share, self._observer = library, CallerShare(caller_share), observer
 
     @contextlib.contextmanager
     def place(self, caller: str) -> Iterator[None]:
@@ -86,14 +87,15 @@ class _UploadQueue:
                     yield
                 finally:
                     self._share.release(caller)
-        except AtCapacity:
+        except AtCapacity as error:
             self._share.refuse(caller, now_s)
+            self._observer.handshake_refused(error.code, error.reached)
             raise
 
 
-def voice_routes(library: VoiceLibrary, caller_share: float) -> list[web.RouteDef]:
+def voice_routes(library: VoiceLibrary, caller_share: float, observer: Observer) -> list[web.RouteDef]:
     """Routes that require the right to manage voices. `caller_share`: share of the queue that one caller may hold."""
-    queue = _UploadQueue(library, caller_share)
+    queue = _UploadQueue(library, caller_share, observer)
 
     async def add(request: web.Request) -> web.Response:
         try:

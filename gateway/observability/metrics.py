@@ -66,7 +66,7 @@ class Metrics(Observer):
         )
         self._limits_reached = Counter(
             "voxgate_limits_reached",
-            "Sockets, utterances and messages that a limit refused, by limit.",
+            "Sockets, connections, uploads, utterances and messages that a limit refused, by limit.",
             ("limit",),
             registry=registry,
         )

@@ -33,11 +33,14 @@ class ConnectionPool:
         deadline_s: float,
         caller_share: float = 1.0,
         is_proxy: Callable[[str], bool] = lambda _: False,
+        on_refusal: Callable[[], None] = lambda: None,
     ) -> None:
+        """Calls `on_refusal` for each request that may not be served."""
         self._limit = limit
         self.deadline_s = deadline_s
         self._share = CallerShare(caller_share)
         self._is_proxy = is_proxy
+        self._on_refusal = on_refusal
         self._serving = self._probes = 0
         self._idle: dict[str, dict[ConnectionPlace, None]] = {}
         """Idle connections by caller, of each caller the longest idle first."""
@@ -66,11 +69,15 @@ class ConnectionPool:
         return place
 
     def may_serve(self, place: ConnectionPlace, *, probe: bool) -> bool:
-        """Whether the connection may serve a request, which may be a `probe`."""
+        """Whether the connection may serve a request, which may be a `probe`; otherwise it is refused."""
         if place.serving or place.released:
             return True
-        if probe:
-            return self._serving + self._probes < self._limit + PROBE_RESERVE
+        free = self._serving + self._probes < self._limit + PROBE_RESERVE if probe else self._has_room(place)
+        if not free:
+            self._on_refusal()
+        return free
+
+    def _has_room(self, place: ConnectionPlace) -> bool:
         now_s = asyncio.get_running_loop().time()
         limit = self._share.limit(place.caller, self._limit, now_s) if place.limited else math.inf
         free = self._serving < self._limit and self._share.held(place.caller) < limit

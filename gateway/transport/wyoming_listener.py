@@ -58,7 +58,7 @@ class WyomingListener:
             grant.check(SPEAK)
             slot = self._sessions.reserve_slot(grant)
         except VoxgateError as error:
-            self._observer.handshake_refused(error.code)
+            self._observer.handshake_refused(error.code, error.reached)
             with contextlib.suppress(SocketClosed):
                 socket.send(encode_error(error))
             await socket.close_within(0, error.code, REFUSAL_TIMEOUT_S)

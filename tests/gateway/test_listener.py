@@ -133,6 +133,9 @@ async def test_full_gateway_answers_probes_and_refuses_other_requests() -> None:
             for path in ("/healthz", "/readyz"):
                 assert (await get(served.port, path))[0] == 200
         await until(lambda: not served._listener._pool.open)
+        metrics = (await get(served.port, "/metrics"))[2]
+        assert b'voxgate_limits_reached_total{limit="connections"} 1.0' in metrics
+        assert b'voxgate_handshakes_refused_total{reason="at_capacity"} 1.0' in metrics
 
 
 async def test_refused_handshake_takes_no_place() -> None:

@@ -74,6 +74,11 @@ class Place:
         async with self.client.post(f"/v1/voices?{query}", **options) as response:
             return response.status, json.loads(await response.read())
 
+    async def refusals(self) -> int:
+        """How many uploads the limit has refused, as the metrics say."""
+        async with self.client.get("/metrics") as response:
+            return int(float((await response.text()).partition('limits_reached_total{limit="uploads"} ')[2].split()[0]))
+
     async def delete(self, name: str, **options: Any) -> int:
         async with self.client.delete(f"/v1/voices/{name}", **options) as response:
             return response.status
@@ -236,6 +241,7 @@ async def test_upload_queue_is_bounded_and_a_disconnect_leaves_it(tmp_path: Path
         status, document = await place.post("name=c")
         assert (status, document["error"], document["reached"]) == (503, "at_capacity", "uploads")
         assert document["retry_after_ms"] > 0
+        assert await place.refusals() == 1
         waiting[0].cancel()
         await place.listener.cancelled.wait()
         place.listener.hold.set()

@@ -14,6 +14,11 @@ from voxgate.gateway.observability.events import Observer, UtteranceRecord
 from voxgate.gateway.protocols.native import NativeProtocol, find_key
 
 TEXT = "Say it once more, and then again. "
+INVALID_TRACES = (
+    f"00-{'0' * 32}-00f067aa0ba902b7-01",
+    f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01",
+    "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+)
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
@@ -157,11 +162,14 @@ def test_trace_of_the_client_is_in_the_record() -> None:
             say(socket, "a", TEXT, traceparent=TRACE)
             say(socket, "b", TEXT)
             await socket.until("done", 2)
+            for name, invalid in enumerate(INVALID_TRACES):
+                say(socket, str(name), TEXT, traceparent=invalid)
+                await socket.until("done", 3 + name)
             say(socket, "c", TEXT, traceparent="00-no-trace-01")
             assert (await socket.until("error"))["param"] == "traceparent"
 
     run(scene())
-    assert {record.traceparent for record in records} == {TRACE, None}
+    assert [record.traceparent for record in records] == [TRACE, None, *len(INVALID_TRACES) * [None]]
 
 
 def test_auth_message_holds_the_key_and_is_ignored_elsewhere() -> None:
