@@ -176,9 +176,11 @@ async def crowd(world: World, chance: random.Random) -> str:
         return ""
     sockets, utterances = chance.choice([1, 2]), chance.choice([1, 3, 6])
     text, ended = chance.choice(TEXTS) * chance.choice([1, 3]), chance.random() < 0.7
-    world.crowd = Crowd(sockets, utterances, text, ended=ended)
+    trickle_s = None if ended else chance.choice([None, 0.2, 0.7])
+    world.crowd = Crowd(sockets, utterances, text, ended=ended, trickle_s=trickle_s)
     world.crowd.start(world)
-    return f"{utterances} utterances of {len(text)} characters on each of {sockets} sockets{', ended' * ended}"
+    end = ", ended" if ended else f", then letters every {trickle_s} s"
+    return f"{utterances} utterances of {len(text)} characters on each of {sockets} sockets{end}"
 
 
 @action(3)

@@ -25,9 +25,15 @@ RETRY_S = 0.5
 class Crowd:
     """One caller that keeps `utterances` on each of `sockets` sockets, and asks again as soon as one of them ends."""
 
-    def __init__(self, sockets: int, utterances: int, text: str, *, ended: bool) -> None:
-        """`ended`: whether the texts have an end; others wait for more text that never comes."""
+    def __init__(
+        self, sockets: int, utterances: int, text: str, *, ended: bool, trickle_s: float | None = None
+    ) -> None:
+        """`ended`: whether the texts have an end; others wait for more text.
+
+        That never comes, or, with `trickle_s`, letter by letter, one in so many seconds.
+        """
         self._sockets, self._utterances, self._text, self._ended = sockets, utterances, text, ended
+        self._trickle_s = trickle_s
         self._tasks: list[asyncio.Task[None]] = []
         self._leave: asyncio.Future[None]
 
@@ -61,7 +67,11 @@ class Crowd:
 
     async def _repeat(self, client: Listener, numbers: itertools.count[int]) -> None:
         while not client.closed.done():
-            received = client.say(self._text, name=f"c{next(numbers)}", end=self._ended)
+            name = f"c{next(numbers)}"
+            received = client.say(self._text, name=name, end=self._ended)
+            while self._trickle_s is not None and not (received.over.done() or client.closed.done()):
+                await asyncio.wait([received.over], timeout=self._trickle_s)
+                client.send(type="text", utterance=name, text="a")
             await asyncio.wait([received.over])
             await asyncio.sleep(self._utterances / STARTS_PER_S)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.session.admission import AdmissionQueue, Ticket
+from voxgate.gateway.session.lifecycle import State
+from voxgate.gateway.session.session import ServerSession
 from voxgate.pipeline.errors import AtCapacity
 
 PRESENCE_S = 60.0
@@ -24,8 +26,23 @@ RESERVE = 1 / 10
 NEVER = -math.inf
 
 
-class FairnessWitness:
-    """Watches every ticket of `admission`, and collects in `faults` what breaks a rule.
+class Witness:
+    """Collects in `faults` what breaks a rule, and knows how much a caller may have."""
+
+    def __init__(self, share: float) -> None:
+        """`share` of a caller, as configured."""
+        self.faults: list[str] = []
+        self._share = share
+        self._refused_s: dict[str, float] = {}
+
+    def _limit(self, name: str, places: int, present: Iterable[str], now_s: float) -> int:
+        """How many of `places` the caller may have now, while those `present` hold or want some."""
+        refused = {other for other, at_s in self._refused_s.items() if now_s - at_s < PRESENCE_S}
+        return math.ceil(self._share * places) if refused.union(present) - {name} else places
+
+
+class SlotWitness(Witness):
+    """Watches every ticket of `admission`.
 
     1. No more slots are granted than there are.
     2. While others are present, a caller gets a slot above its share only if the reserve stays free.
@@ -36,17 +53,19 @@ class FairnessWitness:
     6. An utterance is refused at once only if its caller has its share of the queue, or the queue is full and no other
        caller would keep as many places there after giving one up.
     7. A place is taken away only in a full queue, from the caller with most, for one that then has no more.
+    8. No time in the queue ends while an utterance that waits for text has held its slot without audio for as long.
     """
 
-    def __init__(self, admission: AdmissionQueue, share: float, places: int) -> None:
-        """`share` and `places` as configured: of a caller, and in the queue."""
-        self.faults: list[str] = []
-        self._admission, self._share, self._places = admission, share, places
+    def __init__(
+        self, admission: AdmissionQueue, sessions: Iterable[ServerSession], share: float, places: int, wait_s: float
+    ) -> None:
+        """`share`, `places` and `wait_s` as configured: of a caller, and in the queue; `sessions`: the open ones."""
+        super().__init__(share)
+        self._admission, self._sessions, self._places, self._wait_s = admission, sessions, places, wait_s
         self._tickets: dict[Ticket, bool] = {}
         """Those that hold or wait, in the order in which they asked, and whether they go on with a speech."""
         self._last_grant_s: dict[str, float] = {}
         """Of callers that hold or wait."""
-        self._refused_s: dict[str, float] = {}
         self._depth = 0
         """Calls under way: a change of one ticket can cause another."""
         self._enqueue, self._release = admission.enqueue, admission.release
@@ -63,7 +82,7 @@ class FairnessWitness:
     ) -> Ticket:
         before, asked = self._waiting(), list(self._tickets)
         places, taken, most = before[caller.name], before.total(), max(before.values(), default=0)
-        share = self._limit(caller.name, self._places, now_s)
+        share = self._share_of(caller.name, self._places, now_s)
         try:
             ticket: Ticket = self._call(now_s, self._enqueue, caller, on_change, now_s, resumes=resumes)
         except AtCapacity:
@@ -86,6 +105,8 @@ class FairnessWitness:
     def release(self, ticket: Ticket, now_s: float) -> None:
         if not ticket.closed and not ticket.granted and now_s >= ticket.deadline_s - DEADLINE_SLACK_S:
             self._refused_s[ticket.caller.name] = now_s
+            for starving in self._starving(now_s):
+                self._fault(f"a time in the queue ended beside a slot without text ({starving})", "", now_s)
         self._call(now_s, self._release, ticket, now_s)
 
     def admit(self, now_s: float) -> None:
@@ -96,12 +117,12 @@ class FairnessWitness:
         held, waiting, slots = self._held(), self._waiting(), self._admission.slots
         if held.total() >= slots:
             self._fault("more slots were granted than there are", name, now_s)
-        above = held[name] + 1 > self._limit(name, slots, now_s)
+        above = held[name] + 1 > self._share_of(name, slots, now_s)
         if above and slots - held.total() - 1 < max(1, RESERVE * slots):
             self._fault("a caller got a slot above its share", name, now_s)
         last_s = self._last_grant_s.get(name, NEVER)
         for other in waiting:
-            entitled = held[other] < self._limit(other, slots, now_s)
+            entitled = held[other] < self._share_of(other, slots, now_s)
             if other != name and entitled and self._last_grant_s.get(other, NEVER) < last_s:
                 self._fault("a caller was passed over that had waited longer for a turn", other, now_s)
         overtaken = [each for each in self._before(ticket) if not each.granted and each.caller is ticket.caller]
@@ -128,8 +149,21 @@ class FairnessWitness:
         if min(slots - held.total(), self._admission._free_slots()) < 1:
             return
         for name in self._waiting():
-            if held[name] < self._limit(name, slots, now_s):
+            if held[name] < self._share_of(name, slots, now_s):
                 self._fault("a caller below its share waits while a slot is free", name, now_s)
+
+    def _starving(self, now_s: float) -> Iterator[str]:
+        """Callers of utterances that wait for text, and have held their slots for a whole wait without audio."""
+        for session in self._sessions:
+            for each in session.active:
+                granted_s = None if each.ticket is None else each.ticket.granted_s
+                if granted_s is None or each.state is not State.SPEAKING or each.outbox.next_samples is not None:
+                    continue
+                if each.speech is None or not each.speech.waiting_for_text:
+                    continue
+                audio_s = (each.pacer.sent_samples - each._sent_before_slot) / each._format.sample_rate_hz
+                if now_s - granted_s - audio_s >= self._wait_s:
+                    yield session._caller.name
 
     def _forget(self) -> None:
         self._tickets = {each: resumes for each, resumes in self._tickets.items() if not each.closed}
@@ -147,11 +181,8 @@ class FairnessWitness:
         tickets = [each for each in self._tickets if not each.closed]
         return tickets[: tickets.index(ticket)] if ticket in tickets else tickets
 
-    def _limit(self, name: str, places: int, now_s: float) -> int:
-        """How many of `places` the caller may have now."""
-        others = {each.caller.name for each in self._tickets if not each.closed}
-        others |= {refused for refused, at_s in self._refused_s.items() if now_s - at_s < PRESENCE_S}
-        return math.ceil(self._share * places) if others - {name} else places
+    def _share_of(self, name: str, places: int, now_s: float) -> int:
+        return self._limit(name, places, (each.caller.name for each in self._tickets if not each.closed), now_s)
 
     def _fault(self, what: str, name: str, now_s: float) -> None:
         held, waiting = dict(self._held()), dict(self._waiting())

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from unittest.mock import patch
 
 from aiohttp.web_app import _cached_build_middleware
-from voxgate.gateway import engine
-from voxgate.gateway.transport import handshake
+from voxgate.gateway import engine, listener
+from voxgate.gateway.transport import connection_pool, handshake
 
 from ..testbed import paired_loop
 from .actions import ACTIONS
 from .hostile_input import TEXTS
 from .invariants import CLOSED_WITHIN_S, Census, complaints, open_descriptors, speech_faults, uncut_peers
 from .program import Program
-from .world import Files, World
+from .world import PROBE_RESERVE, Files, World
 
 PATIENCE_S = 75.0
 """Time in which the gateway must have ended what its limits do not allow to go on: the longest one is 60 s."""
@@ -70,6 +70,8 @@ def execute(program: Program, files: Files) -> Outcome:
         with (
             patch.object(engine, "POLL_INTERVAL_S", POLL_INTERVAL_S),
             patch.object(handshake, "MAX_PENDING", MAX_PENDING),
+            patch.object(listener, "CONNECTIONS_PER_SOCKET", program.setup.connections_per_socket),
+            patch.object(connection_pool, "PROBE_RESERVE", PROBE_RESERVE),
             patch.object(handshake, "IDLE_PING_TIMEOUT_S", IDLE_PING_TIMEOUT_S),
         ):
             paired_loop.run(_run(program, files, outcome))
@@ -130,7 +132,7 @@ async def _run(program: Program, files: Files, outcome: Outcome) -> None:
     outcome.digest = _digest(world, outcome.trace)
     after = Census.of(world)
     outcome.faults += [f"after the end: {name} left" for name in [*after.tasks, *after.timers]]
-    outcome.faults += world.fairness.faults[:MAX_FAULTS] + complaints(world)
+    outcome.faults += _unfair(world) + complaints(world)
 
 
 async def _until_let_in(world: World) -> list[str]:
@@ -147,6 +149,10 @@ async def _until_let_in(world: World) -> list[str]:
     if world.crowd is not None:
         await world.crowd.stop()
     return found
+
+
+def _unfair(world: World) -> list[str]:
+    return [fault for witness in world.witnesses for fault in witness.faults[:MAX_FAULTS]]
 
 
 async def _until_heard(world: World) -> None:

@@ -28,6 +28,8 @@ class Setup:
     queue_length: int
     queue_wait_ms: int
     sockets: int
+    connections_per_socket: int
+    """As `gateway.listener.CONNECTIONS_PER_SOCKET`; with one, connections run out before sockets."""
     messages_per_s: float
     text_idle_timeout_s: float
     slow_consumer_timeout_ms: int
@@ -77,7 +79,8 @@ def generate(seed: int) -> Program:
         slots=chance.choice([1, 2, 2, 4]),
         queue_length=chance.choice([0, 2, 8]),
         queue_wait_ms=chance.choice([500, 3000]),
-        sockets=chance.choice([6, 1000, 1000]),
+        sockets=chance.choice([6, 6, 1000]),
+        connections_per_socket=chance.choice([1, 2, 2]),
         messages_per_s=chance.choice([20, 400]),
         text_idle_timeout_s=chance.choice([5, 180]),
         slow_consumer_timeout_ms=chance.choice([1000, 3000]),

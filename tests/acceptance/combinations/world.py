@@ -28,7 +28,8 @@ from voxgate.gateway.settings import Settings
 from ..testbed.expected_audio import ReceivedUtterance
 from ..testbed.raw_websocket import upgrade_request
 from .crowd import Crowd, Insistent
-from .fairness import FairnessWitness
+from .fairness import SlotWitness, Witness
+from .fairness_of_places import ConnectionWitness, SocketWitness
 from .hostile_input import LISTENER_KEY, PEER_KEY, ROTATED_KEY
 from .peers import HOST, Listener, Peer, Probe, Request, connect
 from .program import Program
@@ -37,6 +38,8 @@ PEER_ADDRESSES = ("127.0.0.2", "127.0.0.3")
 FOCUS = 0.85
 """Share of the steps that concern the same peer as the one before: misfortunes have to meet."""
 MAX_PEERS = 24
+PROBE_RESERVE = 6
+"""As `gateway.transport.connection_pool.PROBE_RESERVE`, but less than there are peers."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ class World:
         if setup.tls:
             files.put_certificate("first")
         self.gateway = Gateway(settings, self.synthesizer, PacketEncoder)
-        self.fairness = FairnessWitness(self.gateway._admission, settings.caller_share, settings.queue_length)
+        self.witnesses = self._watch(settings)
         self.peers: list[Peer] = []
         self.listener: Listener
         self.requests: list[Request] = []
@@ -148,6 +151,22 @@ class World:
         self._engine: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
         self._focused: Peer | None = None
+
+    def _watch(self, settings: Settings) -> tuple[Witness, ...]:
+        """Those that judge what each caller gets."""
+        share, listener = settings.caller_share, self.gateway._listener
+        connections = self.setup.connections_per_socket * settings.sockets
+        return (
+            SlotWitness(
+                self.gateway._admission,
+                listener.sessions,
+                share,
+                settings.queue_length,
+                settings.queue_wait_ms / 1000,
+            ),
+            SocketWitness(listener.sessions, share, settings.sockets),
+            ConnectionWitness(listener._pool, share, connections, PROBE_RESERVE),
+        )
 
     async def open(self) -> None:
         """Starts the gateway, waits for its engine, and connects the first listener."""
