@@ -8,27 +8,33 @@ from ..admission import Admission
 from ..utterance import ServerUtterance
 
 STARVED_S = 1.0
-"""Seconds without text and audio after which an utterance gives its slot up: less than the wait for a slot, more than
-a language model's usual pause, because the talker has to repeat its context when it goes on."""
+"""Seconds without text and audio after which an utterance gives its slot up, at most: more than a language model's
+usual pause, because the talker has to repeat its context when it goes on."""
 MAX_STARVED_S = 10.0
-"""As STARVED_S, for all the time since it got its slot: a trickle of text would otherwise hold it."""
+"""As STARVED_S, for all the time without audio since it got its slot: a trickle of text would otherwise hold it."""
 LOOK_INTERVAL_S = 0.25
 """Seconds between looks at whether others wait, which is no event of the session."""
 
 
 class Starvation:
-    """Judges the utterances of one session. Synchronous; time is an argument."""
+    """Judges the utterances of one session. Synchronous; time is an argument.
 
-    def __init__(self, admission: Admission) -> None:
+    An utterance that waits for a slot gets that of a starving one before its own time in the queue ends.
+    """
+
+    def __init__(self, admission: Admission, queue_wait_s: float) -> None:
+        """`queue_wait_s`: longest time in the queue."""
         self._admission = admission
+        silence_s = min(STARVED_S, queue_wait_s / 2)
+        self._limits_s = silence_s, min(MAX_STARVED_S, queue_wait_s - silence_s)
 
     def gives_way(self, utterance: ServerUtterance, now_s: float) -> bool:
         """Returns whether the utterance has to give its slot up."""
-        return self._admission.queued > 0 and now_s >= utterance.starved_from_s(STARVED_S, MAX_STARVED_S)
+        return self._admission.queued > 0 and now_s >= utterance.starved_from_s(*self._limits_s)
 
     def next_look_s(self, utterance: ServerUtterance, now_s: float) -> float:
         """When to judge the utterance again; infinity while it does not wait for text."""
-        starved_s = utterance.starved_from_s(STARVED_S, MAX_STARVED_S)
+        starved_s = utterance.starved_from_s(*self._limits_s)
         if math.isinf(starved_s) or starved_s > now_s:
             return starved_s
         return now_s if self._admission.queued else now_s + LOOK_INTERVAL_S

@@ -33,7 +33,7 @@ class UtteranceSlots:
     ) -> None:
         self._caller, self._factory, self._admission = caller, factory, admission
         self._effects, self._termination, self._wake = effects, termination, wake
-        self._starvation = Starvation(admission)
+        self._starvation = Starvation(admission, factory.settings.queue_wait_ms / 1000)
 
     def enqueue(self, utterance: ServerUtterance, message_id: str | None, now_s: float) -> bool:
         """Requests a slot for an utterance that has something to say; returns False when a refusal ended it.

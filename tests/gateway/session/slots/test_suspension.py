@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.gateway.packet_encoder import s16le
 from fakes.gateway.websocket import FakeSocket
@@ -83,17 +84,21 @@ def test_utterance_that_speaks_or_gets_text_keeps_its_slot() -> None:
     run(scene())
 
 
-def test_trickle_of_text_does_not_hold_a_slot_while_others_wait() -> None:
+@pytest.mark.parametrize("queue_wait_ms", [500, 1500, 3000, 60_000])
+@pytest.mark.parametrize("later_s", [0.0, 4.3])
+def test_trickle_of_text_does_not_hold_a_slot_until_others_are_refused(queue_wait_ms: int, later_s: float) -> None:
     async def scene() -> None:
-        async with InProcessGateway(slots=1, queue_wait_ms=60_000) as gateway:
+        async with InProcessGateway(slots=1, queue_wait_ms=queue_wait_ms) as gateway:
             trickler, other = gateway.connect("k1"), gateway.connect("k2")
             begin(trickler, text="ab")
+            await asyncio.sleep(later_s)
             say(other, "b", SECOND)
             begun_s = now_s()
             while not other.of("started"):
                 assert now_s() - begun_s < 15
-                await asyncio.sleep(0.8 * STARVED_S)
-                trickler.put(type="text", utterance="a", text="ab")
+                assert not other.of("error")
+                await asyncio.sleep(0.8 * min(STARVED_S, queue_wait_ms / 2000))
+                trickler.put(type="text", utterance="a", text="a")
             trickler.put(type="end", utterance="a")
             await trickler.until("done")
             assert trickler.of("warning") == []
