@@ -54,10 +54,12 @@ may recover."""
 class SessionLost(ClientError):
     """The connection closed before the speech was complete; `code` is None without a close frame."""
 
-    def __init__(self, code: int | None, reason: str) -> None:
+    def __init__(self, code: int | None, reason: str, *, broken: bool = False) -> None:
         super().__init__(f"connection lost: {reason or 'no reason given'} (code {code})")
         self.code = code
         self.reason = reason
+        self.broken = broken
+        """Whether neither side closed it, so that the session might have been resumed."""
         self.retryable = code not in MISTAKE_CLOSE_CODES
 
 

@@ -141,6 +141,16 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Reconnecting:
+    """The connection was lost, and another one is being opened: audio is late. `Resumed` or SessionLost follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The utterance goes on over another connection; nothing is missing."""
+
+
+@dataclass(frozen=True, slots=True)
 class SessionInfo:
     """The gateway's first message on a connection."""
 
@@ -153,6 +163,8 @@ class SessionInfo:
     quota: Mapping[str, Any] = field(default_factory=dict)
     """Limits of the key and what is left of them; what is unlimited is not there."""
     capabilities: frozenset[str] = frozenset()
+    resume: Mapping[str, Any] | None = None
+    """How the session can be resumed after a lost connection; None when it cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +175,7 @@ class LimitsInfo:
     quota: Mapping[str, Any]
 
 
-Event = Audio | Queued | Started | Words | Generated | Done | Interrupted | Notice
+Event = Audio | Queued | Started | Words | Generated | Done | Interrupted | Notice | Reconnecting | Resumed
 
 
 def read_audio(message: bytes) -> Audio:
@@ -212,6 +224,7 @@ def _session(message: Message) -> SessionInfo:
         limits=message.get("limits") or {},
         quota=message.get("quota") or {},
         capabilities=frozenset(message.get("capabilities") or ()),
+        resume=message.get("resume"),
     )
 
 

@@ -10,27 +10,27 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
-import websockets
-from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as open_socket
-from websockets.typing import Subprotocol
-
-from .address import ServerAddress
-from .errors import ClientError, ProtocolViolation, Refused, SessionLost, Unreachable
-from .events import AudioFormat, LimitsInfo, SessionInfo, read_audio, read_error, read_event, read_limits, read_session
+from .errors import ClientError, ProtocolViolation, SessionLost
+from .events import (
+    AudioFormat,
+    LimitsInfo,
+    Reconnecting,
+    Resumed,
+    SessionInfo,
+    read_audio,
+    read_error,
+    read_event,
+    read_limits,
+    read_session,
+)
+from .link import Link
 from .utterance import Utterance
+from .wire import Connector, WebSocketWire
 
 log = logging.getLogger(__name__)
 
 DEFAULT_URL = "ws://127.0.0.1:8000"
-SPEECH_PATH = "/v1/speech"
 PROTOCOL_VERSION = 1
-SUBPROTOCOL = Subprotocol("voxgate.v1")
-"""Tells the gateway that messages and fields that this client does not know are ignored."""
-MAX_MESSAGE_BYTES = 1 << 20
-"""Larger messages of the gateway close the connection."""
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-"""Hosts that are never reached through the proxy named in the environment."""
 
 
 @asynccontextmanager
@@ -42,53 +42,48 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     open_timeout_s: float = 10,
     auth_message: bool = False,
+    resume: bool = True,
 ) -> AsyncIterator[Session]:
     """Opens a session with the gateway at `url`, a ws or http address (with TLS: wss or https), with or without a path.
 
     `key` is an API key or a token; with `auth_message` it is sent in the first message, not in a header. `tls` is
     needed for certificates that the system does not trust:
-    `ssl.create_default_context(cafile="own.pem")`. Raises Unreachable, Refused, SessionLost, ProtocolViolation, and
-    ValueError for a malformed address. Leaving the block, also by cancellation, closes the connection.
+    `ssl.create_default_context(cafile="own.pem")`. With `resume`, a connection that is lost without a close is
+    replaced, if the gateway offers it; utterances go on without a gap. Raises Unreachable, Refused, SessionLost,
+    ProtocolViolation, and ValueError for a malformed address. Leaving the block, also by cancellation, closes the
+    connection.
     """
-    address = ServerAddress.parse(url)
-    path = SPEECH_PATH if address.path in ("", "/") else address.path
-    in_message = key is not None and auth_message
-    query = "&".join(filter(None, (address.query, "auth=message"))) if in_message else address.query
-    authorization = {"Authorization": f"Bearer {key}"} if key and not in_message else {}
+    connector = Connector(url, key, headers, tls, auth_message)
+    wire = await connector.open("new" if resume else None, open_timeout_s)
+    link = Link(wire, connector.open, connector.key_in_message)
     try:
-        socket = await open_socket(
-            address.websocket_url(path, query),
-            subprotocols=[SUBPROTOCOL],
-            proxy=None if address.host in LOOPBACK_HOSTS else True,
-            additional_headers={**(headers or {}), **authorization},
-            ssl=tls if address.tls else None,
-            open_timeout=open_timeout_s,
-            max_size=MAX_MESSAGE_BYTES,
-            compression=None,  # audio does not compress, and control messages are small
-        )
-    except websockets.InvalidStatus as refusal:
-        raise _refused(refusal) from refusal
-    except (OSError, TimeoutError, websockets.InvalidHandshake) as error:
-        raise Unreachable(f"no gateway answers at {url}: {error}") from error
-    async with socket:
-        try:
-            async with asyncio.timeout(open_timeout_s):
-                if in_message:
-                    await socket.send(json.dumps({"type": "auth", "key": key}))
-                info = read_session(_parse_json(await socket.recv()))
-        except TimeoutError:
-            raise ProtocolViolation(f"no session message within {open_timeout_s:g} s") from None
-        except websockets.ConnectionClosed as closed:
-            raise _lost(closed) from closed
-        if info.protocol != PROTOCOL_VERSION:
-            raise ProtocolViolation(f"protocol version must be {PROTOCOL_VERSION}, the gateway has {info.protocol}")
-        session = Session(socket, info)
+        info = await begin_session(link, connector, open_timeout_s)
+        session = Session(link, info)
         reader = asyncio.create_task(session._read(), name="voxgate session reader")
         try:
             yield session
         finally:
+            await link.flush()
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
+    finally:
+        await link.close()
+
+
+async def begin_session(link: Link, connector: Connector, timeout_s: float) -> SessionInfo:
+    """Reads the `session` message and starts the link. Raises SessionLost, ProtocolViolation."""
+    key = connector.key_in_message
+    try:
+        async with asyncio.timeout(timeout_s):
+            if key is not None:
+                await link.wire.send(json.dumps({"type": "auth", "key": key}))
+            info = read_session(_parse_json(await link.wire.receive()))
+    except TimeoutError:
+        raise ProtocolViolation(f"no session message within {timeout_s:g} s") from None
+    if info.protocol != PROTOCOL_VERSION:
+        raise ProtocolViolation(f"protocol version must be {PROTOCOL_VERSION}, the gateway has {info.protocol}")
+    link.start(info.session, info.resume, sent=int(key is not None))
+    return info
 
 
 class Session:
@@ -98,11 +93,13 @@ class Session:
     reading the connection, which holds up the others. Read, interrupt or leave an utterance.
     """
 
-    def __init__(self, socket: ClientConnection, info: SessionInfo) -> None:
+    def __init__(self, link: Link, info: SessionInfo) -> None:
         self.info = info
         self.going_away_ms: int | None = None
         """Set when the gateway has announced its shutdown: the time that active utterances have to finish."""
-        self._socket = socket
+        self._link = link
+        link.expecting = lambda: any(not utterance.finished for utterance in self._utterances.values())
+        link.on_change = self._on_connection_change
         self._utterances: dict[str, Utterance] = {}
         self._utterances_by_number: dict[int, Utterance] = {}
         self._count = 0
@@ -118,7 +115,8 @@ class Session:
     @property
     def transport(self) -> asyncio.Transport:
         """The transport of the connection, for tests that cut or stall it."""
-        return self._socket.transport
+        assert isinstance(self._link.wire, WebSocketWire)
+        return self._link.wire.socket.transport
 
     @asynccontextmanager
     async def utterance(
@@ -210,25 +208,27 @@ class Session:
         await self._send({"type": "interrupt", "id": "interrupt-all"})
 
     async def _send(self, message: dict[str, Any]) -> None:
-        try:
-            await self._socket.send(json.dumps(message))
-        except websockets.ConnectionClosed as closed:
-            raise _lost(closed) from closed
+        await self._link.send(message)
+
+    def _on_connection_change(self, connected: bool) -> None:
+        for utterance in self._utterances.values():
+            utterance.notify(Resumed() if connected else Reconnecting())
 
     async def _read(self) -> None:
-        """Reads until the connection closes, then fails every utterance with the reason."""
+        """Reads until the connection is closed or cannot be replaced, then fails every utterance with the reason."""
         error: Exception = SessionLost(None, "closed by this side")
         try:
-            async for message in self._socket:
-                await self._dispatch(message)
-            error = SessionLost(1000, "closed by the gateway")
-        except websockets.ConnectionClosed as closed:
-            error = _lost(closed)
+            while True:
+                await self._dispatch(await self._link.receive())
+        except SessionLost as lost:
+            error = SessionLost(1000, "closed by the gateway") if lost.code == 1000 else lost
         except ProtocolViolation as violation:
             error = violation
-            await self._socket.close(1002, str(violation)[:120])
+            self._link.end(violation)
+            await self._link.close(1002, str(violation))
         finally:
             self._lost = error
+            self._link.end(error)
             self._limits.set_exception(error)
             self._limits.exception()  # an error that nothing waits for is not to be logged
             for utterance in self._utterances.values():
@@ -275,21 +275,3 @@ def _parse_json(message: str | bytes) -> dict[str, Any]:
     if not isinstance(control, dict):
         raise ProtocolViolation(f"message must be a JSON object, got {message[:60]!r}")
     return control
-
-
-def _lost(closed: websockets.ConnectionClosed) -> SessionLost:
-    return SessionLost(closed.rcvd.code if closed.rcvd else None, closed.rcvd.reason if closed.rcvd else "")
-
-
-def _refused(refusal: websockets.InvalidStatus) -> Refused:
-    response = refusal.response
-    try:
-        body = json.loads(response.body or b"")
-        code, message = str(body["error"]), str(body["message"])
-        retry_after_ms, reached = body.get("retry_after_ms"), body.get("reached")
-    except (ValueError, KeyError, TypeError):
-        code, message, retry_after_ms, reached = "", response.reason_phrase, None, None
-    seconds = response.headers.get("Retry-After", "")
-    if retry_after_ms is None and seconds.isdecimal():
-        retry_after_ms = 1000 * int(seconds)
-    return Refused(response.status_code, message, code=code, retry_after_ms=retry_after_ms, reached=reached)

@@ -178,6 +178,10 @@ class Utterance:
         if self.finished:
             self._events.close()
 
+    def notify(self, event: Event) -> None:
+        """Queues an event about the connection, without waiting."""
+        self._events.append(event)
+
     def fail(self, error: Exception) -> None:
         """Ends the utterance on this side: the reader gets the queued events, then `error`."""
         if not self.finished:
@@ -266,6 +270,10 @@ class EventQueue(Generic[T]):
         """Appends `item`; waits while the queue is full, does nothing once it is closed. Cancelling appends nothing."""
         while len(self._items) >= self._capacity and not self._closed:
             await self._wait_for_change()
+        self.append(item)
+
+    def append(self, item: T) -> None:
+        """Appends `item` although the queue may be full; does nothing once it is closed."""
         if not self._closed:
             self._items.append(item)
             self._changed.set()

@@ -8,7 +8,8 @@ VoxgateError
 │   ├── TooManyUtterances       the socket has as many utterances as it may have
 │   ├── UtteranceTimeout        the utterance lasted too long for its audio
 │   ├── SlowConsumer            the client stopped reading; the socket closes
-│   └── ClientGone              the socket closed; never sent, only counted
+│   ├── ClientGone              the socket closed; never sent, only counted
+│   └── ResumeFailed            no session can be resumed with this token
 ├── AccessError
 │   ├── Unauthorized            API key missing, unknown, expired or forged
 │   ├── Forbidden               origin or key without permission
@@ -102,6 +103,12 @@ class ClientGone(RequestError):
     """The socket closed before the utterance ended."""
 
     code = "client_gone"
+
+
+class ResumeFailed(RequestError):
+    """No session can be resumed with this token: it is unknown, replaced, of another key, or its session has ended."""
+
+    code = "resume_failed"
 
 
 class AccessError(VoxgateError):

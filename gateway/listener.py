@@ -195,6 +195,7 @@ class GatewayListener:
     async def close(self) -> None:
         """Closes what is still open; takes at most `FINAL_GRACE_S` each for sockets and for speeches."""
         self.sessions.stop_accepting()
+        self.sessions.stop_waiting()
         self.wyoming.close()
         if self._expiry_task is not None:
             self._expiry_task.cancel()
@@ -240,6 +241,10 @@ class GatewayListener:
 
     async def _serve_connection(self, websocket: ServerConnection) -> None:
         assert isinstance(websocket, BoundedConnection)
-        if await self._authenticator.authenticate(websocket):
+        if not await self._authenticator.authenticate(websocket):
+            return
+        if websocket.resumed is not None:
+            await websocket.resumed.serve(websocket)
+        else:
             assert websocket.slot is not None, "authenticate reserved it"
             await self.sessions.run(websocket, websocket.slot, websocket.wire_protocol)

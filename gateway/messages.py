@@ -27,6 +27,7 @@ from voxgate.pipeline.interface import (
 )
 
 from .message_parsing import MessageId, StrictMessage, UtteranceId, first_error, quoted_path
+from .resume_messages import Received, Resume, ResumeOffer
 from .start_fields import PronunciationFields, SamplingFields
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -223,7 +224,7 @@ class Auth(_ClientMessage):
     key: Annotated[str, StringConstraints(min_length=1, max_length=KEY_CHARACTERS)]
 
 
-ClientMessage = Start | Defaults | Text | Flush | End | Interrupt | Ack | Ping | AskLimits | Auth
+ClientMessage = Start | Defaults | Text | Flush | End | Interrupt | Ack | Ping | AskLimits | Auth | Resume | Received
 
 _CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
 
@@ -276,7 +277,7 @@ class Quota(StrictMessage):
     characters_left: int | None = None
 
 
-CAPABILITIES = ("auth", "defaults", "framing", "generated", "lead_ms", "limits", "offsets", "traceparent")
+CAPABILITIES = ("auth", "defaults", "framing", "generated", "lead_ms", "limits", "offsets", "resume", "traceparent")
 """What this gateway's native protocol has beyond the first edition of version 1."""
 
 
@@ -292,6 +293,7 @@ class SessionMessage(_ServerMessage):
     capabilities: tuple[str, ...] = CAPABILITIES
     limits: Limits
     quota: Quota
+    resume: ResumeOffer | None = None
 
 
 class LimitsMessage(_ServerMessage):

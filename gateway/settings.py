@@ -226,6 +226,11 @@ class Settings(BaseModel):
     ping_timeout_s: Annotated[float, Field(gt=0)] = Field(
         10, description="Seconds without a pong after which a socket is closed."
     )
+    resume_s: Annotated[float, Field(ge=0, le=60)] = Field(
+        10,
+        description="Seconds that a session of the native protocol waits for its client after its connection was lost, "
+        "0 to 60; 0 ends it at once.",
+    )
     socket_lifetime_s: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description="Seconds after which a socket is closed once its utterances have finished, at the latest after "

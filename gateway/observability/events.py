@@ -16,6 +16,7 @@ from .log import DefectLog
 
 DONE = "done"
 INTERRUPTED = "interrupted"
+DETACHED, RESUMED, EXPIRED, REFUSED = "detached", "resumed", "expired", "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,10 @@ class Observer:
     def engine_ready(self) -> None:
         """The voice model was loaded, for the first time or again."""
 
+    def resumption(self, event: str) -> None:
+        """A session lost its connection, was resumed, or ended without (DETACHED, RESUMED, EXPIRED); or a resume was
+        REFUSED."""
+
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +116,9 @@ class CompositeObserver(Observer):
 
     def engine_ready(self) -> None:
         self._notify(lambda each: each.engine_ready())
+
+    def resumption(self, event: str) -> None:
+        self._notify(lambda each: each.resumption(event))
 
     def _notify(self, call: Callable[[Observer], None]) -> None:
         for each in self._observers:

@@ -24,7 +24,7 @@ from voxgate.pipeline.errors import AtCapacity
 from voxgate.pipeline.interface import EngineState
 
 from ..errors import Draining, Limit
-from .events import DONE, INTERRUPTED, Observer, UtteranceRecord
+from .events import DETACHED, DONE, EXPIRED, INTERRUPTED, REFUSED, RESUMED, Observer, UtteranceRecord
 from .state import GatewayState
 
 CONTENT_TYPE: str = CONTENT_TYPE_LATEST
@@ -109,6 +109,12 @@ class Metrics(Observer):
         self._key_utterances = Counter(
             "voxgate_key_utterances", "Utterances that ended, by key.", ("key",), registry=registry
         )
+        self._resumptions = Counter(
+            "voxgate_resumptions",
+            "Sessions that lost their connection (detached), were resumed or ended without (expired); resumes refused.",
+            ("event",),
+            registry=registry,
+        )
         self._engine_starts = Counter("voxgate_engine_starts", "Times the voice model was loaded.", registry=registry)
         self._lag = Histogram(
             "voxgate_event_loop_lag_seconds",
@@ -135,6 +141,8 @@ class Metrics(Observer):
             self._errors.labels(protocol, AtCapacity.code)
         for reason in (AtCapacity.code, Draining.code):
             self._refused.labels(reason)
+        for event in (DETACHED, RESUMED, EXPIRED, REFUSED):
+            self._resumptions.labels(event)
         for limit in Limit:
             self._limits_reached.labels(limit.value)
 
@@ -173,6 +181,9 @@ class Metrics(Observer):
     def _count_limit(self, reached: str | None) -> None:
         if reached is not None:
             self._limits_reached.labels(reached).inc()
+
+    def resumption(self, event: str) -> None:
+        self._resumptions.labels(event).inc()
 
     def engine_ready(self) -> None:
         self._engine_starts.inc()

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 
 from ..access.rights import LIST_VOICES, SPEAK, Requirement
+from ..resume_messages import Resume
 from ..session.protocol import WireProtocol
 from ..session.utterance_factory import UtteranceFactory
 from .one_shot import OneShotProtocol
@@ -25,6 +26,11 @@ Body = TypeVar("Body", bound=BaseModel)
 
 _DECIMAL = re.compile(r"(?=.{1,15}$)\d+(\.\d*)?|\.\d+", re.ASCII)
 _WHOLE = re.compile(r"\d{1,15}", re.ASCII)
+
+
+RESUME_QUERY = "resume"
+"""Query parameter of a client that can resume: `RESUME_NEW` for a new session, or the name of the session."""
+RESUME_NEW = "new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,13 @@ class FirstMessageKey:
     """Returns the message that refuses the key."""
     expected: Callable[[EndpointRequest], bool] = lambda _: True
     """Whether a client without a key in its handshake sends one; otherwise it is refused at once."""
+    find_resume: Callable[[str], Resume | None] | None = None
+    """Returns the message that resumes a session, None for any other; None where sessions end with their socket."""
+
+    def resumed_session(self, request: EndpointRequest) -> str | None:
+        """Returns the name of the session that the client says it will resume; None for a new session."""
+        session = request.query.get(RESUME_QUERY, RESUME_NEW)
+        return None if self.find_resume is None or session == RESUME_NEW else session
 
 
 @dataclass(frozen=True, slots=True)

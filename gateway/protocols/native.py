@@ -16,12 +16,15 @@ from ..messages import (
     ErrorMessage,
     GeneratedMessage,
     ServerMessage,
+    SessionMessage,
     Start,
     parse_message,
 )
+from ..resume_messages import Received, Resume
 from ..session.outbox import AudioPacket
 from ..session.protocol import ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
-from .endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint
+from ..session.utterance_factory import UtteranceFactory
+from .endpoint import RESUME_NEW, RESUME_QUERY, EndpointRequest, FirstMessageKey, WebSocketEndpoint
 
 SPEECH_PATH = "/v1/speech"
 
@@ -36,8 +39,9 @@ class NativeProtocol(WireProtocol):
     name = "native"
     slow_consumer_close_code = CloseCode.SLOW_CONSUMER
 
-    def __init__(self, *, extended: bool = False) -> None:
+    def __init__(self, *, extended: bool = False, resumable: bool = False) -> None:
         self._extended = extended
+        self.resumable = resumable
         self._defaults: Defaults | None = None
 
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:  # noqa: ARG002 - messages carry no time
@@ -47,6 +51,12 @@ class NativeProtocol(WireProtocol):
                 self._defaults = message
                 return ()
             case Auth():
+                return ()
+            case Resume():
+                raise BadMessage("resume must be the first message of a socket opened with ?resume=SESSION")
+            case Received():
+                if self.resumption is not None:
+                    self.resumption.confirm(message.messages)
                 return ()
             case Start() if self._defaults is not None:
                 return (message.over(self._defaults),)
@@ -58,6 +68,8 @@ class NativeProtocol(WireProtocol):
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         if isinstance(message, AcceptedMessage) or (isinstance(message, GeneratedMessage) and not self._extended):
             return ()
+        if isinstance(message, SessionMessage) and self.resumption is not None:
+            message = message.model_copy(update={"resume": self.resumption.offer})
         return (SendPayload(message.encode()),)
 
     def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes:  # noqa: ARG002 - as above
@@ -65,12 +77,21 @@ class NativeProtocol(WireProtocol):
 
 
 def find_key(payload: str) -> str | None:
-    """Returns the key of an `auth` message; None for any other message."""
+    """Returns the key of an `auth` or `resume` message; None for any other message."""
     try:
         message = parse_message(payload)
     except BadMessage:
         return None
-    return message.key if isinstance(message, Auth) else None
+    return message.key if isinstance(message, Auth | Resume) else None
+
+
+def find_resume(payload: str) -> Resume | None:
+    """Returns a `resume` message; None for any other message."""
+    try:
+        message = parse_message(payload)
+    except BadMessage:
+        return None
+    return message if isinstance(message, Resume) else None
 
 
 def _wants_auth_message(request: EndpointRequest) -> bool:
@@ -78,9 +99,17 @@ def _wants_auth_message(request: EndpointRequest) -> bool:
     return request.query.get("auth") == "message"
 
 
+def _open(request: EndpointRequest, factory: UtteranceFactory) -> NativeProtocol:
+    extended = SUBPROTOCOL in request.subprotocols
+    resumable = request.query.get(RESUME_QUERY) == RESUME_NEW and factory.settings.resume_s > 0
+    return NativeProtocol(extended=extended, resumable=resumable)
+
+
 ENDPOINT = WebSocketEndpoint(
     SPEECH_PATH,
-    lambda request, factory: NativeProtocol(extended=SUBPROTOCOL in request.subprotocols),  # noqa: ARG005 - options come with the start message
-    first_message_key=FirstMessageKey(find_key, lambda error: ErrorMessage.of(error).encode(), _wants_auth_message),
+    _open,
+    first_message_key=FirstMessageKey(
+        find_key, lambda error: ErrorMessage.of(error).encode(), _wants_auth_message, find_resume
+    ),
     subprotocol=SUBPROTOCOL,
 )

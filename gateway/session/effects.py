@@ -11,7 +11,7 @@ from voxgate.pipeline.interface import Speech
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..messages import CloseCode, ErrorMessage, ServerMessage
-from .protocol import Disconnect, ProtocolOutput, SendPayload, WireProtocol
+from .protocol import Disconnect, ProtocolOutput, Resumption, SendPayload, WireProtocol
 from .utterance import ServerUtterance
 
 
@@ -74,7 +74,24 @@ class CloseSocket:
     timeout_s: float = 1.0
 
 
-Effect = SendMessage | SendAudio | ReadSpeech | SuspendSpeech | LoadDictionaries | CloseSpeech | SendProbe | CloseSocket
+@dataclass(frozen=True, slots=True)
+class LoseSocket:
+    """Give up the connection, whose client does not read, as lost: the client may resume."""
+
+    resumption: Resumption
+
+
+Effect = (
+    SendMessage
+    | SendAudio
+    | ReadSpeech
+    | SuspendSpeech
+    | LoadDictionaries
+    | CloseSpeech
+    | SendProbe
+    | LoseSocket
+    | CloseSocket
+)
 
 
 class EffectQueue:
@@ -140,6 +157,16 @@ class EffectQueue:
         if not self.closed:
             self._effects.append(CloseSocket(code, reason, timeout_s))
             self.closed = True
+
+    def lose_socket(self, resumption: Resumption) -> None:
+        """Adds, before all others, the effect that gives up the connection. Safe to call twice."""
+        if not self.loses_socket and not self.closed:
+            self._effects.appendleft(LoseSocket(resumption))
+
+    @property
+    def loses_socket(self) -> bool:
+        """Whether the connection is given up next."""
+        return bool(self._effects) and isinstance(self._effects[0], LoseSocket)
 
     def drop_audio(self, utterance: ServerUtterance) -> None:
         """Removes audio, reading and suspension of an utterance that has ended."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from voxgate.pipeline.errors import BadMessage, TextTooLong
 
 from ..errors import DuplicateUtterance, RateLimited, UnknownUtterance, UtteranceEnded
 from ..message_parsing import MessageReference
 from ..messages import ClientMessage, CloseCode, ServerMessage
+from ..resume_messages import ResumeOffer
 from .outbox import AudioPacket
 
 
@@ -40,6 +41,20 @@ ProtocolAction = ClientMessage | ProtocolOutput
 """What a protocol has the session do."""
 
 
+class Resumption(Protocol):
+    """What keeps a session alive when its connection is lost."""
+
+    @property
+    def offer(self) -> ResumeOffer:
+        """What the client needs in order to resume."""
+
+    def confirm(self, messages: int) -> None:
+        """The client has received that many messages. Raises BadMessage for more than were sent."""
+
+    def lose(self) -> None:
+        """Gives up the connection, whose client does not read; the client may resume."""
+
+
 class WireProtocol:
     """One socket's translator. Its methods are called in order; times are those of the event loop's clock."""
 
@@ -53,6 +68,10 @@ class WireProtocol:
     """The voice of all its utterances, where the client asks for it before the first; the answer's headers name it."""
     clients_buffer: ClassVar[bool] = False
     """Whether its clients keep audio in buffers of their own, so that all that is generated may be sent at once."""
+    resumption: Resumption | None = None
+    """Keeps the session alive when its connection is lost; None where the session ends with it."""
+    resumable: bool = False
+    """Whether the client can resume, so that the session gets a `resumption`."""
     slow_consumer_close_code: ClassVar[CloseCode] = CloseCode.POLICY
     """Close code for a client that stopped reading."""
 

@@ -125,6 +125,21 @@ class ServerSession:
         return any(utterance.ticket is not None for utterance in self._utterances.active)
 
     @property
+    def holds_slot(self) -> bool:
+        """Whether an utterance has a talker slot."""
+        return any(utterance.ticket is not None and utterance.ticket.granted for utterance in self.active)
+
+    @property
+    def queued(self) -> int:
+        """Utterances that wait for a talker slot."""
+        return sum(utterance.queued for utterance in self.active)
+
+    @property
+    def gives_up_write(self) -> bool:
+        """Whether a blocked write is not to be waited for: the socket is to be closed, or its connection given up."""
+        return self.closing or self._effects.loses_socket
+
+    @property
     def closing(self) -> bool:
         """Whether the socket is to be closed; further messages are ignored."""
         return self._effects.closed
@@ -376,6 +391,15 @@ class ServerSession:
     def on_probe_answered(self) -> None:
         """The client has read everything sent before the last SendProbe."""
         self._timers.on_probe_answered()
+
+    def on_detached(self) -> None:
+        """The connection is lost, and the client may resume the session on another one."""
+        self._timers.on_detached()
+
+    def on_attached(self, now_s: float) -> None:
+        """The client resumed the session; what it had not received was sent again."""
+        self._timers.on_attached(now_s)
+        self._wake()
 
     def on_disconnect(self) -> tuple[ServerUtterance, ...]:
         """The socket is gone: ends every utterance; returns those whose speech is to be closed."""

@@ -63,7 +63,7 @@ class UtteranceTimers:
         """As `on_write_blocked`, for a socket without an active utterance."""
         _, close_s = self._slow_consumer_timeout.deadlines_since_s(since_s, None)
         if now_s >= close_s:
-            self._close_socket()
+            self._end_slow_consumer()
 
     def on_probe_answered(self) -> None:
         """The client has read everything sent before the last SendProbe."""
@@ -71,14 +71,27 @@ class UtteranceTimers:
 
     def _check_slow_consumer(self, utterance: ServerUtterance, now_s: float, warn_s: float, close_s: float) -> None:
         if now_s >= close_s:
-            self._termination.fail_all(SlowConsumer("the client stopped reading"))
-            self._close_socket()
+            self._end_slow_consumer()
         elif now_s >= warn_s and not utterance.slow_warning_sent:
             utterance.slow_warning_sent = True
             message = "audio waits for the client to read and play it; generation is paused"
             self._effects.send(messages.WarningMessage(code="slow_consumer", message=message, utterance=utterance.name))
 
-    def _close_socket(self) -> None:
+    def on_detached(self) -> None:
+        """The connection is lost and may be replaced: its client is not expected to read."""
+        self._slow_consumer_timeout.attached_s = math.inf
+
+    def on_attached(self, now_s: float) -> None:
+        """A new connection replaces the lost one, on which no probe will be answered."""
+        self._slow_consumer_timeout.attached_s = now_s
+        self._read_probe.on_answered()
+
+    def _end_slow_consumer(self) -> None:
+        """Closes the socket of a client that does not read. One that can resume may have a network that stalls."""
+        if (resumption := self._protocol.resumption) is not None:
+            self._effects.lose_socket(resumption)
+            return
+        self._termination.fail_all(SlowConsumer("the client stopped reading"))
         self._effects.close(self._protocol.slow_consumer_close_code, "slow consumer", _SLOW_CLOSE_TIMEOUT_S)
 
 
@@ -102,11 +115,13 @@ class SlowConsumerTimeout:
     def __init__(self, probe: ReadProbe, timeout_s: float) -> None:
         self._read_probe = probe
         self._timeout_s = timeout_s
+        self.attached_s = -math.inf
+        """When the present connection began; infinity while there is none. Nothing before it counts."""
 
     def deadlines_since_s(self, since_s: float, utterance: ServerUtterance | None) -> tuple[float, float]:
         """When to warn and when to close a client that has read nothing since `since_s`."""
         timeout_s = self._timeout_s * (1 if utterance is None or utterance.paced else UNPACED_TIMEOUT_FACTOR)
-        since_s += _buffered_s(utterance)
+        since_s = max(since_s, self.attached_s) + _buffered_s(utterance)
         return since_s + SLOW_AFTER_S, since_s + timeout_s
 
     def deadlines_s(self, utterance: ServerUtterance) -> tuple[float, float]:
@@ -114,9 +129,9 @@ class SlowConsumerTimeout:
 
         Probes say nothing about an unpaced utterance, whose client may stop reading when it has enough.
         """
-        stalled_s = utterance.stalled_since_s()
+        stalled_s = max(utterance.stalled_since_s(), self.attached_s)
         probed = utterance.paced and utterance.speech is not None
-        unanswered_s = self._read_probe.unanswered_since_s() if probed else math.inf
+        unanswered_s = max(self._read_probe.unanswered_since_s(), self.attached_s) if probed else math.inf
         if stalled_s == unanswered_s == math.inf:
             return math.inf, math.inf
         warn_s, close_s = stalled_s + SLOW_AFTER_S, stalled_s + self._timeout_s

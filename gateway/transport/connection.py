@@ -22,6 +22,7 @@ from ..session.effects import (
     CloseSpeech,
     Effect,
     LoadDictionaries,
+    LoseSocket,
     ReadSpeech,
     SendAudio,
     SendMessage,
@@ -110,6 +111,14 @@ class Connection:
         """Has the writer look for effects soon."""
         self._changed.set()
 
+    def on_detached(self) -> None:
+        """The socket lost its connection and waits for another one."""
+        self._session.on_detached()
+
+    def on_attached(self) -> None:
+        """The socket has a connection again."""
+        self._session.on_attached(self._loop.time())
+
     async def run(self, session: ServerSession) -> None:
         """Serves the socket until it is closed. Cancelling it ends every utterance; their speeches close later."""
         self._session = session
@@ -186,6 +195,8 @@ class Connection:
                 self._close_speech(effect.utterance)
             case SendProbe():
                 self._socket.probe(self._on_probe_answered)
+            case LoseSocket():
+                effect.resumption.lose()
             case CloseSocket():
                 await self._socket.close_within(effect.code, effect.reason, effect.timeout_s)
                 raise SocketClosed
@@ -198,7 +209,7 @@ class Connection:
         self._socket.send(message)
         since_s = self._loop.time()
         # A session that is closing does not wait: its last message explains the close, whether or not it is read.
-        while self._socket.blocked and not self._session.closing:
+        while self._socket.blocked and not self._session.gives_up_write:
             try:
                 async with asyncio.timeout(_BLOCKED_POLL_S):
                     await self._socket.wait_writable()

@@ -28,12 +28,12 @@ from ..access.auth import (
     origin_and_host,
     single_value,
 )
-from ..access.caller import caller_name
+from ..access.caller import Grant, caller_name
 from ..errors import QUOTED_CHARACTERS, Unauthorized
 from ..messages import CloseCode
 from ..observability.events import Observer
 from ..observability.log import DefectLog
-from ..protocols.endpoint import EndpointRequest, WebSocketEndpoint, find_endpoint
+from ..protocols.endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, find_endpoint
 from ..protocols.one_shot import voice_header
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..session.utterance_factory import UtteranceFactory
@@ -117,7 +117,12 @@ class HandshakeAuthenticator:
         self._access.check_origin(*origin_and_host(headers.get_all("Origin"), headers.get_all("Host")))
         credential = find_credential(headers.get_all, request.query)
         reader = endpoint.first_message_key
-        if credential is None and self._access.requires_key and reader is not None and reader.expected(request):
+        if reader is not None and (session := reader.resumed_session(request)) is not None:
+            if credential is not None or not reader.expected(request):
+                connection.grant = self._grant(credential, connection)
+            connection.resumes = session
+            connection.require_first_message(reader)
+        elif credential is None and self._access.requires_key and reader is not None and reader.expected(request):
             self._sessions.check_capacity()
             connection.require_first_message(reader)
         else:
@@ -136,7 +141,11 @@ class HandshakeAuthenticator:
                 async with asyncio.timeout(KEY_TIMEOUT_S):
                     message = await connection.receive()
             key = reader.find_key(message) if isinstance(message, str) else None
-            self._authorise(connection, None if key is None else Credential(key))
+            credential = None if key is None else Credential(key)
+            if connection.resumes is not None:
+                self._resume(connection, connection.resumes, reader, message, credential)
+            else:
+                self._authorise(connection, credential)
         except VoxgateError as error:
             self._observer.handshake_refused(error.code, error.reached)
             with contextlib.suppress(SocketClosed):
@@ -149,19 +158,40 @@ class HandshakeAuthenticator:
             if connection.evicted:
                 self._observer.handshake_refused(Unauthorized.code)
         else:
-            connection.accept_first(message)
+            connection.accept_first(message if connection.resumes is None else None)
             return True
         return False
+
+    def _resume(
+        self,
+        connection: BoundedConnection,
+        session: str,
+        reader: FirstMessageKey,
+        message: str | bytes,
+        credential: Credential | None,
+    ) -> None:
+        """Has the connection replace that of `session`, with the token in the first message. Raises VoxgateError."""
+        assert reader.find_resume is not None
+        resume = reader.find_resume(message) if isinstance(message, str) else None
+        if resume is None:
+            raise BadMessage("the first message of a socket opened with ?resume=SESSION must be resume")
+        grant = connection.grant or self._grant(credential, connection)
+        connection.resumed = self._sessions.resume(session, resume, grant, connection)
 
     def _authorise(self, connection: BoundedConnection, credential: Credential | None) -> None:
         """Reserves the slot of the caller and opens its protocol.
 
         Raises Unauthorized, Forbidden, KeyLimit, Draining, AtCapacity, and the errors of the endpoint.
         """
-        grant = self._access.authenticate(credential, connection.client_address)
-        grant.check(WebSocketEndpoint.requires)
+        grant = self._grant(credential, connection)
         connection.hold_slot(self._sessions.reserve_slot(grant))
         connection.wire_protocol = connection.open_protocol(self._factory.for_key(grant.key))
+
+    def _grant(self, credential: Credential | None, connection: BoundedConnection) -> Grant:
+        """Raises Unauthorized, Forbidden."""
+        grant = self._access.authenticate(credential, connection.client_address)
+        grant.check(WebSocketEndpoint.requires)
+        return grant
 
     def _client_address(self, connection: ServerConnection, headers: Headers) -> str:
         peer = str(connection.remote_address[0]) if connection.remote_address else "?"

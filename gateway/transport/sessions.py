@@ -10,6 +10,7 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from voxgate.pipeline.errors import AtCapacity, VoxgateError
@@ -17,14 +18,16 @@ from voxgate.pipeline.errors import AtCapacity, VoxgateError
 from ..access.caller import Caller, Grant
 from ..access.caller_share import CallerShare
 from ..access.usage import SharedUsage, TokenBucket
-from ..errors import SOCKETS_RETRY_MS, Draining, Limit
-from ..observability.events import Observer
+from ..errors import SOCKETS_RETRY_MS, Draining, Limit, ResumeFailed
+from ..observability.events import REFUSED, Observer
+from ..resume_messages import Resume
 from ..session.admission import Admission
 from ..session.protocol import WireProtocol
 from ..session.session import CROWDED, EXPIRED, LIFETIME, REVOKED, ServerSession
 from ..session.utterance_factory import UtteranceFactory
 from ..shutdown import FINAL_GRACE_S
 from .connection import Connection, Socket, SpeechCloser
+from .resumption import LosableSocket, ResumableSocket
 
 CALLER_RATE_FACTOR = 10
 """Messages a second of all sockets of a caller, per allowed message a second of one; more are read later."""
@@ -57,6 +60,8 @@ class Sessions:
         self._shared_usage = shared_usage
         # Dictionaries keep their order, so that a drain is the same in every run of a simulation.
         self._open: dict[ServerSession, None] = {}
+        self._resumable: dict[str, tuple[ResumableSocket, ConnectionSlot]] = {}
+        """By name of the session."""
         self._slots: dict[ConnectionSlot, None] = {}
         """Slots of this process's sockets, including those in their handshake."""
         self._share = CallerShare(factory.settings.caller_share)
@@ -179,8 +184,12 @@ class Sessions:
         """Serves one socket until it is closed, then releases `slot`. Cancelling it ends every utterance."""
         caller, factory = slot.grant.caller, self._factory.for_key(slot.grant.key)
         name = f"{self._run_id}-{next(self._numbers)}"
+        resumable = self._make_resumable(name, socket, slot, protocol)
+        socket = resumable or socket
         connection = Connection(socket, self._speech_closer, self._message_rate(caller).reserve)
         session = ServerSession(name, caller, factory, self._admission, protocol, connection.wake, self._observer)
+        if resumable is not None:
+            resumable.watcher = connection
         self._open[session] = None
         slot.session = session
         self._observer.session_opened(protocol.name, caller.key)
@@ -194,9 +203,54 @@ class Sessions:
         finally:
             slot.release()
             self._open.pop(session, None)
+            if resumable is not None:
+                del self._resumable[name]
+                resumable.finish()
             if not self._open:
                 self._empty.set()
             log.info("session closed", extra={"session": name, "code": socket.close_code})
+
+    def _make_resumable(
+        self, name: str, socket: Socket, slot: ConnectionSlot, protocol: WireProtocol
+    ) -> ResumableSocket | None:
+        """Lets the session of a client that can resume outlive `socket`, unless that is lost already."""
+        if not protocol.resumable or slot.released or not isinstance(socket, LosableSocket):
+            return None
+
+        def contested() -> bool:
+            session = slot.session
+            return session is not None and session.holds_slot and self._admission.queued > session.queued
+
+        resumable = ResumableSocket(name, socket, self._factory.settings.resume_s, contested, self._observer)
+        protocol.resumption = resumable
+        self._resumable[name] = (resumable, slot)
+        return resumable
+
+    def resume(self, name: str, resume: Resume, grant: Grant, socket: LosableSocket) -> ResumableSocket:
+        """Has `socket` replace the connection of the session `name`. Raises ResumeFailed.
+
+        An error does not tell which sessions exist. A token that expires later than that of the session prolongs it.
+        """
+        found, slot = self._resumable.get(name, (None, None))
+        try:
+            if (
+                found is None
+                or slot is None
+                or slot.grant.key_hash != grant.key_hash
+                or not found.accepts(resume.token)
+            ):
+                raise ResumeFailed("no session can be resumed with this token")
+            found.attach(socket, resume)
+        except ResumeFailed:
+            self._observer.resumption(REFUSED)
+            raise
+        slot.grant = replace(slot.grant, token_expires=grant.token_expires)
+        return found
+
+    def stop_waiting(self) -> None:
+        """Ends sessions without a connection, and from now on every session with its connection."""
+        for resumable, _ in self._resumable.values():
+            resumable.stop_waiting()
 
     def stop_accepting(self) -> None:
         """Refuses new sockets from now on. Does not change a drain under way."""
@@ -286,6 +340,10 @@ class ConnectionSlot:
         """When the session is aborted, because its `ending` is due; None before that."""
         self.ending = EXPIRED
         self._on_release: Callable[[], None] | None = on_release
+
+    @property
+    def released(self) -> bool:
+        return self._on_release is None
 
     def release(self) -> None:
         """Gives the slot back. Safe to call twice."""

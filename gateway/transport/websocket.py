@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.protocol import Event, State
 
+from ..access.caller import Grant
 from ..errors import Unauthorized
 from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
@@ -24,6 +25,7 @@ from .buffer_limits import LEAST_BYTES, ReadBudget, WriteDeadline, limit_send_bu
 from .connection import SocketClosed
 from .connection_pool import ConnectionPlace
 from .frame_policy import FramePolicy
+from .resumption import ResumableSocket
 from .sessions import ConnectionSlot
 
 SEND_BUFFER_BYTES = 16_384
@@ -94,6 +96,12 @@ class BoundedConnection(ServerConnection):
     """Subprotocol that the response confirms."""
     first_message_key: FirstMessageKey | None = None
     """Reads the API key from the first message; None when the handshake authenticated the client."""
+    grant: Grant | None = None
+    """What the client may do, where the handshake authenticated it and its first message resumes a session."""
+    resumes: str | None = None
+    """Name of the session that the first message resumes."""
+    resumed: ResumableSocket | None = None
+    """The session's socket, which the first message resumed."""
     evicted = False
     """Whether the socket had to make room for another one that waits for its key."""
     _first_message: str | bytes | None = None
@@ -117,15 +125,30 @@ class BoundedConnection(ServerConnection):
         """
         super().__init__(*args, **options)
         self._place = place
+        self._known_caller = ""
         self._budget = budget
         self._frame_policy = FramePolicy(frames_per_s)
         self._write_deadline = WriteDeadline(write_timeout_s)
         self._close_timer: asyncio.TimerHandle | None = None
 
     @property
+    def broken(self) -> bool:
+        """Whether the connection was lost without the close of either side, or did not answer a keep-alive ping."""
+        sent = self.protocol.close_sent
+        return self.protocol.close_rcvd is None and (sent is None or sent.code == CloseCode.INTERNAL_ERROR)
+
+    def abort(self) -> None:
+        """Cuts the connection."""
+        self.transport.abort()
+
+    def hand_over_slot(self) -> None:
+        """Leaves the slot to the session, which outlives this connection."""
+        self._known_caller, self.slot = self.caller_name, None
+
+    @property
     def caller_name(self) -> str:
         """Name of the caller; until its key is known, of the caller that its connection counts for."""
-        return self._place.caller if self.slot is None else self.slot.grant.caller.name
+        return self._known_caller or self._place.caller if self.slot is None else self.slot.grant.caller.name
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -214,8 +237,8 @@ class BoundedConnection(ServerConnection):
         self.first_message_key = reader
         self._frame_policy.restrict()
 
-    def accept_first(self, message: str | bytes) -> None:
-        """Ends the restrictions of `require_first_message`; `receive` returns `message` once more."""
+    def accept_first(self, message: str | bytes | None) -> None:
+        """Ends the restrictions of `require_first_message`; `receive` returns `message`, if given, once more."""
         self.first_message_key = None
         self._first_message = message
         if not self.recv_messages.paused and not self.transport.is_closing():

@@ -1,0 +1,309 @@
+"""Sessions that outlive their connection: the gateway's side of docs/protocol.md, "A lost connection".
+
+Both sides count the messages that they receive, and keep those that they sent until the other side has confirmed them.
+When a connection is lost without a close, a `ResumableSocket` waits for another one: the client says how many messages
+it has received, the gateway answers with its own count, and each sends again what the other lacks. The session above it
+sees one socket whose writes were blocked for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, runtime_checkable
+
+from voxgate.pipeline.errors import BadMessage
+
+from ..errors import ResumeFailed
+from ..observability.events import DETACHED, EXPIRED, RESUMED, Observer
+from ..resume_messages import ReceivedMessage, Resume, ResumedMessage, ResumeOffer
+from .connection import Socket, SocketClosed
+
+UNCONFIRMED_BYTES = 262_144
+"""Bytes sent and not confirmed above which writes are blocked: more than a second of any paced format."""
+MESSAGE_OVERHEAD_BYTES = 64
+"""What a kept message counts besides its payload."""
+CONFIRM_MESSAGES = 64
+"""Messages of the client after which they are confirmed, so that the client keeps few."""
+CONTESTED_S = 2.0
+"""Seconds that a session without a connection keeps talker slots for which others wait."""
+POLL_S = 0.25
+"""Interval at which a session without a connection looks whether others wait."""
+TOKEN_BYTES = 24
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class LosableSocket(Socket, Protocol):
+    """The socket of one connection."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection was lost without the close of either side."""
+
+    def abort(self) -> None:
+        """Cuts the connection."""
+
+    def hand_over_slot(self) -> None:
+        """Leaves the slot of the socket to the session."""
+
+
+class Watcher(Protocol):
+    """Learns when a `ResumableSocket` has lost its connection, and when it has another one."""
+
+    def on_detached(self) -> None: ...
+
+    def on_attached(self) -> None: ...
+
+
+class ResumableSocket:
+    """A `connection.Socket` that outlives its connections, for `within_s` after each loss.
+
+    `contested` returns whether others wait for what the session holds; it then waits for `CONTESTED_S` only. A token
+    can be used until the client has shown, by a message on the new connection, that it has got the next one.
+    """
+
+    def __init__(
+        self, name: str, socket: LosableSocket, within_s: float, contested: Callable[[], bool], observer: Observer
+    ) -> None:
+        self.name = name
+        self.watcher: Watcher
+        self.ended = False
+        """Whether the session has ended, so that nothing can resume it."""
+        self._within_s, self._contested, self._observer = within_s, contested, observer
+        self._loop = asyncio.get_running_loop()
+        self._socket: LosableSocket | None = socket
+        self._close_code: int | None = None
+        self._detached_s = 0.0
+        self._kept: deque[str | bytes] = deque()
+        """The messages after the first `_confirmed` ones, of which `_written` went to the present connection."""
+        self._kept_bytes = 0
+        self._confirmed = self._written = self._sent = 0
+        self._received = self._received_confirmed = 0
+        self._tokens = [self._new_token()]
+        """The newest token, and before it the one that the client used last."""
+        self._changed = asyncio.Event()
+        """Set, and replaced, when anything changes for which a coroutine waits."""
+        socket.hand_over_slot()
+
+    # What the session's protocol needs
+
+    @property
+    def offer(self) -> ResumeOffer:
+        """What the client needs in order to resume."""
+        return ResumeOffer(
+            token=self._tokens[-1], within_ms=round(1000 * self._within_s), unconfirmed_bytes=UNCONFIRMED_BYTES
+        )
+
+    def confirm(self, messages: int) -> None:
+        """Drops messages that the client has received. Raises BadMessage for more than were sent."""
+        if messages > self._written:
+            raise BadMessage(f"received must be at most {self._written} messages, got {messages}", param="messages")
+        self._drop_until(messages)
+        self._notify()
+
+    def _drop_until(self, messages: int) -> None:
+        while self._confirmed < messages:
+            self._kept_bytes -= _kept_bytes(self._kept.popleft())
+            self._confirmed += 1
+
+    def lose(self) -> None:
+        """Gives up the connection, whose client does not read."""
+        if (socket := self._socket) is not None:
+            self._detach()
+            socket.abort()
+
+    # What the session's connection needs (`connection.Socket`)
+
+    @property
+    def close_code(self) -> int | None:
+        return self._close_code if self._socket is None else self._socket.close_code
+
+    async def receive(self) -> str | bytes:
+        """Returns the next message. Raises SocketClosed once the session can not be resumed any more."""
+        while True:
+            socket = await self._present_socket()
+            try:
+                message = await socket.receive()
+            except SocketClosed:
+                self._on_closed(socket)
+                continue
+            if socket is self._socket:  # otherwise the client sends it again
+                self._count()
+                return message
+
+    def send(self, message: str | bytes) -> None:
+        """Keeps the message, and writes it if there is a connection. Raises SocketClosed."""
+        if self.ended:
+            raise SocketClosed
+        behind = self._written < self._sent
+        self._kept.append(message)
+        self._kept_bytes += _kept_bytes(message)
+        self._sent += 1
+        if not behind:
+            self._write_next()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether there is no connection, its buffer is full, or too much is unconfirmed."""
+        socket = self._socket
+        return socket is None or self._full or socket.blocked
+
+    @property
+    def _full(self) -> bool:
+        return self._written < self._sent or self._kept_bytes > UNCONFIRMED_BYTES
+
+    async def wait_writable(self) -> None:
+        """Waits until writes are not blocked. Raises SocketClosed. Cancelling it loses nothing."""
+        while self.blocked:
+            if self.ended:
+                raise SocketClosed
+            if (socket := self._socket) is None or self._full:
+                await self._changed.wait()
+                continue
+            try:
+                await socket.wait_writable()
+            except SocketClosed:
+                self._on_closed(socket)
+
+    def probe(self, on_read: Callable[[], None]) -> None:
+        """Has `on_read` called when the client has read everything sent so far; never, if the connection is lost."""
+        if (socket := self._socket) is not None:
+            try:
+                socket.probe(on_read)
+            except SocketClosed:
+                self._on_closed(socket)
+
+    async def close_within(self, code: int, reason: str, timeout_s: float) -> None:
+        """Closes the socket for good; aborts the connection after `timeout_s`."""
+        socket = self._socket
+        self._end(code)
+        if socket is not None:
+            await socket.close_within(code, reason, timeout_s)
+
+    def finish(self) -> None:
+        """The session has ended."""
+        self._end(self.close_code)
+
+    # Connections
+
+    def stop_waiting(self) -> None:
+        """Ends the session if it has no connection, or when it loses the present one."""
+        self._within_s = 0.0
+        self._notify()
+
+    def accepts(self, token: str) -> bool:
+        """Whether the session can be resumed with `token`. Takes the same time for every wrong token."""
+        matches = [hmac.compare_digest(known.encode(), token.encode()) for known in self._tokens]
+        return any(matches) and not self.ended
+
+    def attach(self, socket: LosableSocket, resume: Resume) -> None:
+        """Replaces the connection, lost or not, by that of `socket`. Raises ResumeFailed, and changes nothing then."""
+        if not self._confirmed <= resume.received <= self._sent:
+            kept = f"{self._confirmed} to {self._sent}"
+            raise ResumeFailed(f"received must be within the messages that are kept, {kept}, got {resume.received}")
+        old = self._socket
+        if old is not None:
+            self._detach()
+            old.abort()
+        self._drop_until(resume.received)
+        self._written = resume.received
+        self._tokens = [resume.token, self._new_token()]
+        self._socket, self._received_confirmed = socket, self._received
+        try:
+            socket.send(ResumedMessage(session=self.name, received=self._received, resume=self.offer).model_dump_json())
+        except SocketClosed:
+            self._on_closed(socket)
+            return
+        self._observer.resumption(RESUMED)
+        log.info("session resumed", extra={"session": self.name})
+        self.watcher.on_attached()
+        self._notify()
+
+    async def serve(self, socket: LosableSocket) -> None:
+        """Sends again what the client has not received, then waits until `socket` is replaced or closed."""
+        while socket is self._socket and self._written < self._sent:
+            if not socket.blocked:
+                self._write_next()
+                continue
+            try:
+                await socket.wait_writable()
+            except SocketClosed:
+                self._on_closed(socket)
+        self._notify()
+        while socket is self._socket:
+            await self._changed.wait()
+
+    def _write_next(self) -> None:
+        """Writes the first message that the present connection has not got."""
+        if (socket := self._socket) is not None:
+            try:
+                socket.send(self._kept[self._written - self._confirmed])
+            except SocketClosed:
+                self._on_closed(socket)
+            else:
+                self._written += 1
+
+    def _count(self) -> None:
+        """Counts a message of the client, which has got the newest token if it came on a new connection."""
+        self._received += 1
+        del self._tokens[:-1]
+        if self._received - self._received_confirmed >= CONFIRM_MESSAGES:
+            self._received_confirmed = self._received
+            with suppress(SocketClosed):
+                self.send(ReceivedMessage(messages=self._received).model_dump_json())
+
+    def _on_closed(self, socket: LosableSocket) -> None:
+        """The connection of `socket` ended: by a close, which ends the session, or by a loss."""
+        if socket is not self._socket:
+            return
+        if socket.broken:
+            self._detach()
+            socket.abort()
+        else:
+            self._end(socket.close_code)
+
+    def _detach(self) -> None:
+        self._socket, self._detached_s = None, self._loop.time()
+        self._observer.resumption(DETACHED)
+        log.info("session detached", extra={"session": self.name})
+        self.watcher.on_detached()
+        self._notify()
+
+    def _end(self, code: int | None) -> None:
+        if not self.ended:
+            if self._socket is None:
+                self._observer.resumption(EXPIRED)
+            self._close_code, self._socket, self.ended = code, None, True
+            self._notify()
+
+    async def _present_socket(self) -> LosableSocket:
+        """Waits for a connection. Raises SocketClosed when there is none in time."""
+        while self._socket is None:
+            if self.ended:
+                raise SocketClosed
+            waited_s = self._loop.time() - self._detached_s
+            if waited_s >= self._within_s or (waited_s >= CONTESTED_S and self._contested()):
+                self._end(None)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(POLL_S, self._within_s - waited_s)):
+                    await self._changed.wait()
+        return self._socket
+
+    def _new_token(self) -> str:
+        return secrets.token_urlsafe(TOKEN_BYTES)
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _kept_bytes(message: str | bytes) -> int:
+    return len(message) + MESSAGE_OVERHEAD_BYTES
