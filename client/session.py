@@ -23,7 +23,7 @@ from .events import (
     read_limits,
     read_session,
 )
-from .link import Link
+from .session_link import SessionLink
 from .utterance import Utterance
 from .wire import Connector, WebSocketWire
 
@@ -55,7 +55,7 @@ async def connect(
     """
     connector = Connector(url, key, headers, tls, auth_message)
     wire = await connector.open("new" if resume else None, open_timeout_s)
-    link = Link(wire, connector.open, connector.key_in_message)
+    link = SessionLink(wire, connector.open, connector.key_in_message)
     try:
         info = await begin_session(link, connector, open_timeout_s)
         session = Session(link, info)
@@ -70,7 +70,7 @@ async def connect(
         await link.close()
 
 
-async def begin_session(link: Link, connector: Connector, timeout_s: float) -> SessionInfo:
+async def begin_session(link: SessionLink, connector: Connector, timeout_s: float) -> SessionInfo:
     """Reads the `session` message and starts the link. Raises SessionLost, ProtocolViolation."""
     key = connector.key_in_message
     try:
@@ -93,7 +93,7 @@ class Session:
     reading the connection, which holds up the others. Read, interrupt or leave an utterance.
     """
 
-    def __init__(self, link: Link, info: SessionInfo) -> None:
+    def __init__(self, link: SessionLink, info: SessionInfo) -> None:
         self.info = info
         self.going_away_ms: int | None = None
         """Set when the gateway has announced its shutdown: the time that active utterances have to finish."""

@@ -43,6 +43,7 @@ GATEWAY_LAYERS: tuple[tuple[str, ...], ...] = (
     ("settings",),
     ("messages", "audio_header"),
     ("start_fields",),
+    ("resume_messages",),
     ("message_parsing",),
     ("errors",),
 )

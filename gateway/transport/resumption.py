@@ -285,11 +285,13 @@ class ResumableSocket:
 
     async def _present_socket(self) -> LosableSocket:
         """Waits for a connection. Raises SocketClosed when there is none in time."""
+        looks = 0
         while self._socket is None:
             if self.ended:
                 raise SocketClosed
             waited_s = self._loop.time() - self._detached_s
-            if waited_s >= self._within_s or (waited_s >= CONTESTED_S and self._contested()):
+            looks = looks + 1 if waited_s >= CONTESTED_S and self._contested() else 0
+            if waited_s >= self._within_s or looks > 1:  # a slot may just be on its way to them
                 self._end(None)
                 continue
             with suppress(TimeoutError):

@@ -78,7 +78,7 @@ async def open_connection(options: TargetOptions) -> VoxgateConnection:
     async with AsyncExitStack() as opening:
         try:
             session = await opening.enter_async_context(
-                connect(options.url, key=options.key or None, open_timeout_s=options.open_timeout_s)
+                connect(options.url, key=options.key or None, open_timeout_s=options.open_timeout_s, resume=False)
             )
         except ClientRefused as refusal:
             raise TargetRefused(refusal.code or f"http_{refusal.status}") from refusal

@@ -275,11 +275,11 @@ async def error_of(utterance: Utterance) -> str:
 
 
 async def test_lost_connection_frees_the_slot(gateway: EndToEndGateway) -> None:
-    async with connect(gateway.url) as session, session.utterance(seed=5) as utterance:
+    async with connect(gateway.url, resume=False) as session, session.utterance(seed=5) as utterance:
         await at_once(utterance, LONG)
         async for _ in utterance.audio():
             assert gateway.synthesizer.free_slots < gateway.synthesizer.slots
-            session._socket.transport.abort()
+            session.transport.abort()
             break
     await gateway.until_slots_are_free()
     assert gateway.synthesizer.state is EngineState.READY

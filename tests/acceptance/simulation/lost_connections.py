@@ -88,7 +88,7 @@ def simulate_losses(seed: int) -> int:
 
 
 async def _scene(seed: int, plans: list[Plan], *, disturbed: bool) -> list[Heard]:
-    slots = sum(len(each.utterances) for each in plans)
+    slots = 4 * sum(len(each.utterances) for each in plans)  # no caller waits, so that detached sessions keep theirs
     voice: Any = ModelFreePipeline(slots=slots, frame_s=0.01)
     if seed % 2:
         voice = ToneSynthesizer(ToneScript(frame_s=0.01, close_s=0.02), slots=slots)

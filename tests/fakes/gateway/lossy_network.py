@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 from fakes.gateway.packet_encoder import FakeEncoder
 from voxgate.client.errors import SessionLost, Unreachable
-from voxgate.client.link import Link
 from voxgate.client.session import Session, begin_session
+from voxgate.client.session_link import SessionLink
 from voxgate.client.wire import Connector
 from voxgate.gateway.access.caller import Caller, Grant
 from voxgate.gateway.access.keys import KeyLimits
@@ -259,7 +259,7 @@ class LossyNetwork:
                 raise Unreachable("the network is down")
             return self.open(grant, session, latency_s).client
 
-        link = Link(self.open(grant, "new", latency_s).client, open_again, None)
+        link = SessionLink(self.open(grant, "new", latency_s).client, open_again, None)
         info = await begin_session(link, Connector("ws://unused"), 10)
         session = Session(link, info)
         reader = asyncio.create_task(session._read())

@@ -95,5 +95,5 @@ async def every_worker_speaks(served: SpeechProcess) -> None:
 
 def serves(pid: int, session: Session) -> bool:
     """Whether the process holds the other end of the session's socket."""
-    port = session._socket.local_address[1]
+    port = session.transport.get_extra_info("sockname")[1]
     return any(each.raddr and each.raddr.port == port for each in psutil.Process(pid).net_connections("tcp"))

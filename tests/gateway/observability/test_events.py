@@ -171,6 +171,9 @@ class CallRecorder(Observer):
     def engine_ready(self) -> None:
         self.seen.append(("engine_ready",))
 
+    def resumption(self, event: str) -> None:
+        self.seen.append(("resumption", event))
+
 
 class Broken(Observer):
     def utterance_ended(self, record: UtteranceRecord) -> None:
@@ -183,6 +186,7 @@ CALLS = [
     ("error_sent", "native", "bad_message", None),
     ("utterance_ended", RECORD),
     ("engine_ready",),
+    ("resumption", "detached"),
 ]
 
 

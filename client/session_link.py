@@ -1,8 +1,8 @@
 """The messages of a session over one connection after another (docs/protocol.md, "A lost connection").
 
 Both sides count the messages that they receive, and keep those that they sent until the other side has confirmed them.
-When a connection is lost without a close, a `Link` opens another one, says how many messages it has received, and sends
-again what the gateway has not. The session above it sees neither a gap nor a repetition.
+When a connection is lost without a close, a `SessionLink` opens another one, says how many messages it has received,
+and sends again what the gateway has not. The session above it sees neither a gap nor a repetition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Opener = Callable[[str, float], Awaitable[Wire]]
 """Opens a connection that resumes the session of that name, within seconds. Raises Refused, Unreachable."""
 
 KEPT_CHARACTERS = 1 << 20
-"""Characters of messages that wait to be sent or confirmed, above which `Link.send` waits."""
+"""Characters of messages that wait to be sent or confirmed, above which `SessionLink.send` waits."""
 CONFIRM_BYTES = 65_536
 """Bytes received after which they are confirmed at once; the gateway stops sending at four times as many."""
 CONFIRM_S = 1.0
@@ -37,7 +37,7 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0
 """Pauses between attempts: the first one, and the longest; each is twice the one before, more or less at random."""
 
 
-class Link:
+class SessionLink:
     """Counts, confirms and keeps messages, and replaces lost connections.
 
     `start` follows the `session` message, whose field `resume` says whether and how the session can be resumed; without
