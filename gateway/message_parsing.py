@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.pipeline.errors import BadMessage
 
 from .errors import QUOTED_CHARACTERS
 
 UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 MessageId = Annotated[str, StringConstraints(max_length=128)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+"""An integer that JavaScript represents exactly."""
 
 
 class StrictMessage(BaseModel):

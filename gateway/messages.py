@@ -11,7 +11,6 @@ from enum import IntEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
-from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 from voxgate.pipeline.interface import (
@@ -26,13 +25,9 @@ from voxgate.pipeline.interface import (
     WordTime,
 )
 
-from .message_parsing import MessageId, StrictMessage, UtteranceId, first_error, quoted_path
+from .message_parsing import Count, MessageId, Name, StrictMessage, UtteranceId, first_error, quoted_path
 from .resume_messages import Received, Resume, ResumeOffer
-from .start_fields import PronunciationFields, SamplingFields
-
-Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-Count = Annotated[int, Field(ge=0, lt=2**53)]
-"""An integer that JavaScript represents exactly."""
+from .start_fields import FormatFields, PronunciationFields, SamplingFields
 
 SUBPROTOCOL = "voxgate.v1"
 """WebSocket subprotocol of a client that ignores messages and fields that it does not know."""
@@ -48,29 +43,6 @@ INSTRUCTIONS_CHARACTERS = 1000
 class _ClientMessage(StrictMessage):
     id: MessageId | None = None
     """The client's own id of the message, which errors about it repeat."""
-
-
-class FormatFields(StrictMessage):
-    """Audio format in a `start` message: `bitrate` in bit/s, `packet_ms` of audio in each packet."""
-
-    codec: Name = "opus"
-    sample_rate: Count = 24_000
-    bitrate: Count = 32_000
-    packet_ms: Count = 80
-
-    @classmethod
-    def of(cls, wanted: OutputFormat) -> FormatFields:
-        """Returns the fields that request the format `wanted`."""
-        return cls(
-            codec=wanted.codec,
-            sample_rate=wanted.sample_rate_hz,
-            bitrate=wanted.bitrate,
-            packet_ms=wanted.packet_ms,
-        )
-
-    def audio_format(self) -> OutputFormat:
-        """Returns the requested format. Raises codecs.format.FormatError when it is not offered."""
-        return OutputFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)
 
 
 Markup = tuple[MarkupDialect, ...]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import StringConstraints
 
-from .message_parsing import MessageId, StrictMessage
+from .message_parsing import Count, MessageId, StrictMessage
 
-MessageCount = Annotated[int, Field(ge=0, lt=2**53)]
 Secret = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
@@ -22,7 +21,7 @@ class Resume(StrictMessage):
     type: Literal["resume"]
     id: MessageId | None = None
     token: Secret
-    received: MessageCount
+    received: Count
     key: Secret | None = None
 
 
@@ -31,7 +30,7 @@ class Received(StrictMessage):
 
     type: Literal["received"]
     id: MessageId | None = None
-    messages: MessageCount
+    messages: Count
 
 
 class ReceivedMessage(StrictMessage):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
+from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.text.lexicon.lexicon import MAX_SPOKEN_CHARACTERS, MAX_TERM_CHARACTERS
 
-from .message_parsing import StrictMessage
+from .message_parsing import Count, Name, StrictMessage
 
 
 class SamplingFields(StrictMessage):
@@ -30,3 +31,26 @@ class PronunciationFields(StrictMessage):
     spoken: Annotated[str, StringConstraints(max_length=MAX_SPOKEN_CHARACTERS, pattern=r"\S")]
     case_sensitive: bool = False
     word_boundaries: bool = True
+
+
+class FormatFields(StrictMessage):
+    """Audio format in a `start` message: `bitrate` in bit/s, `packet_ms` of audio in each packet."""
+
+    codec: Name = "opus"
+    sample_rate: Count = 24_000
+    bitrate: Count = 32_000
+    packet_ms: Count = 80
+
+    @classmethod
+    def of(cls, wanted: OutputFormat) -> FormatFields:
+        """Returns the fields that request the format `wanted`."""
+        return cls(
+            codec=wanted.codec,
+            sample_rate=wanted.sample_rate_hz,
+            bitrate=wanted.bitrate,
+            packet_ms=wanted.packet_ms,
+        )
+
+    def audio_format(self) -> OutputFormat:
+        """Returns the requested format. Raises codecs.format.FormatError when it is not offered."""
+        return OutputFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)

@@ -10,19 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from voxgate.pipeline.errors import BadMessage
 from voxgate.pipeline.interface import FinishReason
 
-from ..message_parsing import parse_json
+from ..message_parsing import Count, Name, parse_json
 from ..messages import (
     INSTRUCTIONS_CHARACTERS,
     AcceptedMessage,
     CloseCode,
-    Count,
     DoneMessage,
     End,
     ErrorMessage,
-    FormatFields,
     Interrupt,
     InterruptedMessage,
-    Name,
     ServerMessage,
     SessionMessage,
     Start,
@@ -32,6 +29,7 @@ from ..messages import (
 from ..session.outbox import AudioPacket
 from ..session.protocol import Disconnect, ProtocolAction, ProtocolOutput, WireProtocol
 from ..session.utterance_factory import UtteranceFactory
+from ..start_fields import FormatFields
 from .endpoint import WebSocketEndpoint
 from .payloads import json_message
 

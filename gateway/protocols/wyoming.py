@@ -38,7 +38,6 @@ from ..messages import (
     DoneMessage,
     End,
     ErrorMessage,
-    FormatFields,
     InterruptedMessage,
     ServerMessage,
     Start,
@@ -48,6 +47,7 @@ from ..messages import (
 from ..session.outbox import AudioPacket
 from ..session.protocol import Disconnect, ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
 from ..session.utterance_factory import UtteranceFactory
+from ..start_fields import FormatFields
 from .catalog import LANGUAGES, language_from_code
 
 IDLE_S = 60.0

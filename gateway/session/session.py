@@ -17,22 +17,22 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
 
 from voxgate.codecs.format import FORMATS
-from voxgate.pipeline.errors import AtCapacity, BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
+from voxgate.pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import SpeechChunk
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from .. import messages
 from ..access.caller import Caller
-from ..errors import SOCKETS_RETRY_MS, ClientGone, Draining, Limit, Unauthorized, UtteranceEnded, UtteranceTimeout
+from ..errors import ClientGone, Limit, UtteranceEnded, UtteranceTimeout
 from ..message_parsing import MessageReference
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
 from .active_utterances import ActiveUtterances, Termination
 from .admission import Admission
 from .effects import Effect, EffectQueue, LoadDictionaries
+from .ending import SHUTDOWN, Ending
 from .lifecycle import IllegalEvent
 from .pacer import TIMER_SLACK_S
 from .protocol import Disconnect, ProtocolAction, SendPayload, WireProtocol
@@ -43,27 +43,6 @@ from .utterance import ServerUtterance
 from .utterance_factory import UtteranceFactory
 
 log = logging.getLogger(__name__)
-
-
-class Ending(NamedTuple):
-    """Why the gateway ends a session: the error of its utterances, close code and reason of its socket."""
-
-    error: Callable[[], VoxgateError]
-    code: CloseCode
-    reason: str
-
-
-SHUTDOWN = Ending(Draining, CloseCode.RESTARTING, "shutting down")
-REVOKED = Ending(lambda: Unauthorized("this API key was revoked"), CloseCode.POLICY, "key revoked")
-EXPIRED = Ending(lambda: Unauthorized("this API key or token has expired"), CloseCode.POLICY, "key or token expired")
-LIFETIME = Ending(
-    lambda: Draining("the socket has reached its longest life: connect again"), CloseCode.GOING_AWAY, "longest life"
-)
-CROWDED = Ending(
-    lambda: AtCapacity("other callers need the socket", retry_after_ms=SOCKETS_RETRY_MS, reached=Limit.SOCKET_SHARE),
-    CloseCode.TRY_AGAIN_LATER,
-    "other callers need the socket",
-)
 
 
 class ServerSession:

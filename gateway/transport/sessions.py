@@ -22,8 +22,9 @@ from ..errors import SOCKETS_RETRY_MS, Draining, Limit, ResumeFailed
 from ..observability.events import REFUSED, Observer
 from ..resume_messages import Resume
 from ..session.admission import Admission
+from ..session.ending import CROWDED, EXPIRED, LIFETIME, REVOKED
 from ..session.protocol import WireProtocol
-from ..session.session import CROWDED, EXPIRED, LIFETIME, REVOKED, ServerSession
+from ..session.session import ServerSession
 from ..session.utterance_factory import UtteranceFactory
 from ..shutdown import FINAL_GRACE_S
 from .connection import Connection, Socket, SpeechCloser

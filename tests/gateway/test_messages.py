@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from voxgate.codecs.format import OutputFormat
 from voxgate.gateway import messages
 from voxgate.gateway.audio_header import AUDIO_HEADER_BYTES, AudioHeader
 from voxgate.gateway.errors import QUOTED_CHARACTERS
@@ -115,7 +116,7 @@ def test_refused_numbers_are_named_and_texts_are_not(number: float) -> None:
 def test_defaults_of_start() -> None:
     start = parse_message(json.dumps(START))
     assert isinstance(start, messages.Start)
-    assert start.format.audio_format() == messages.OutputFormat("opus", 24_000, 32_000, 80)
+    assert start.format.audio_format() == OutputFormat("opus", 24_000, 32_000, 80)
     request = start.request("bob")
     assert (request.voice, request.language, request.seed, request.max_frames) == ("bob", "auto", None, None)
     assert (start.words, start.pacing) == (False, "playback")

@@ -15,15 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import FormatError, OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnsupportedFormat
 
-from ...message_parsing import parse_json
+from ...message_parsing import Count, parse_json
 from ...messages import (
     TEXT_WAITED_OUT,
     AcceptedMessage,
     CloseCode,
-    Count,
     DoneMessage,
     ErrorMessage,
-    FormatFields,
     Interrupt,
     InterruptedMessage,
     ServerMessage,
@@ -41,6 +39,7 @@ from ...session.protocol import (
     WireProtocol,
 )
 from ...session.utterance_factory import UtteranceFactory
+from ...start_fields import FormatFields
 from ..catalog import MODEL, NATURAL_SPEED, read_query_speed
 from ..endpoint import EndpointRequest, SpeechEndpoint, WebSocketEndpoint, query_number
 from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody

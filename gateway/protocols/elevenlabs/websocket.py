@@ -28,7 +28,6 @@ from ...messages import (
     End,
     ErrorMessage,
     Flush,
-    FormatFields,
     Interrupt,
     InterruptedMessage,
     ServerMessage,
@@ -46,6 +45,7 @@ from ...session.protocol import (
     WireProtocol,
 )
 from ...session.utterance_factory import UtteranceFactory
+from ...start_fields import FormatFields
 from ..catalog import NATURAL_SPEED, language_from_code
 from ..endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, query_number
 from ..payloads import base64_text, json_message
