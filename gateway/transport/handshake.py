@@ -150,10 +150,10 @@ class HandshakeAuthenticator:
             self._observer.handshake_refused(error.code, error.reached)
             with contextlib.suppress(SocketClosed):
                 connection.send(reader.encode_error(error))
-            await connection.close_within(CloseCode.POLICY, error.code, CLOSE_TIMEOUT_S)
+            await self._close(connection, error.code)
         except TimeoutError:
             self._observer.handshake_refused(Unauthorized.code)
-            await connection.close_within(CloseCode.POLICY, Unauthorized.code, CLOSE_TIMEOUT_S)
+            await self._close(connection, Unauthorized.code)
         except SocketClosed:
             if connection.evicted:
                 self._observer.handshake_refused(Unauthorized.code)
@@ -177,6 +177,14 @@ class HandshakeAuthenticator:
             raise BadMessage("the first message of a socket opened with ?resume=SESSION must be resume")
         grant = connection.grant or self._grant(credential, connection)
         connection.resumed = self._sessions.resume(session, resume, grant, connection)
+
+    async def _close(self, connection: BoundedConnection, reason: str) -> None:
+        """Waits for the client's close frame: with unread data, an earlier end would destroy error and close frame.
+
+        Meanwhile another connection may take the place.
+        """
+        connection.make_room()
+        await connection.close_within(CloseCode.POLICY, reason, CLOSE_TIMEOUT_S)
 
     def _authorise(self, connection: BoundedConnection, credential: Credential | None) -> None:
         """Reserves the slot of the caller and opens its protocol.

@@ -84,6 +84,23 @@ async def test_native_client_without_a_valid_key_in_its_first_message_is_closed(
         assert (error["type"], error["code"], socket.close_code) == ("error", "unauthorized", 1008)
 
 
+async def test_refused_socket_takes_no_place_while_its_client_does_not_answer_the_close() -> None:
+    async with gateway(keys=KEYS) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(
+            f"GET {NATIVE}?auth=message HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(frame(TEXT, b'{"type": "ping"}') * 3)
+        await reader.readuntil(b"unauthorized")
+        await until(lambda: served._listener._pool.serving == 0)
+        assert served._listener._pool.open == 1
+        async with asyncio.timeout(DEADLINE_S):
+            assert b"\x03\xf0unauthorized" in await reader.read(), "the close frame arrives, though much was unread"
+        writer.close()
+
+
 async def test_native_client_that_announces_no_auth_message_is_refused_at_once() -> None:
     async with gateway(keys=KEYS) as served:
         with pytest.raises(InvalidStatus) as refused:
