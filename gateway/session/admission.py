@@ -62,6 +62,14 @@ class Ticket:
     def granted(self) -> bool:
         return self.granted_s is not None
 
+    def forget_owner(self) -> None:
+        """Calls `on_change` no more: ticket and owner do not refer to each other then, and are freed at once."""
+        self.on_change = _ignore_change
+
+
+def _ignore_change(ticket: Ticket, now_s: float) -> None:
+    """What released tickets call."""
+
 
 class Admission(Protocol):
     """What sessions need of admission: `AdmissionQueue`, or a worker's proxy of it (`workers.remote_admission`)."""
@@ -163,6 +171,7 @@ class AdmissionQueue:
 
     def release(self, ticket: Ticket, now_s: float) -> None:
         """Gives the slot back, or leaves the queue. Safe to call twice."""
+        ticket.forget_owner()
         if ticket.closed:
             return
         if ticket.granted_s is None:

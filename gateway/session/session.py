@@ -71,8 +71,9 @@ class ServerSession:
         settings = factory.settings
         self._rate_policy = RatePolicy(settings)
         self._utterances = ActiveUtterances(settings.utterances_per_session)
-        self._effects = EffectQueue(protocol, self._report_error)
-        self._termination = Termination(name, self._utterances, self._effects, self._emit_record)
+        on_error, on_ended = _reporters(self._observer, protocol.name, caller.key)
+        self._effects = EffectQueue(protocol, on_error)
+        self._termination = Termination(name, self._utterances, self._effects, on_ended)
         self._timers = UtteranceTimers(
             protocol, self._effects, self._termination, settings.slow_consumer_timeout_ms / 1000
         )
@@ -478,11 +479,22 @@ class ServerSession:
         else:
             self._termination.fail(utterance, error, reference.id)
 
-    def _emit_record(self, utterance: ServerUtterance, outcome: str) -> None:
-        self._observer.utterance_ended(utterance.to_record(self.protocol_name, self._caller.key, outcome))
-
-    def _report_error(self, error: VoxgateError) -> None:
-        self._observer.error_sent(self.protocol_name, error.code, error.reached)
-
     def _ids(self, utterance: ServerUtterance) -> dict[str, str]:
         return {"session": self.name, "utterance": utterance.id}
+
+
+def _reporters(
+    observer: Observer, protocol: str, key: str
+) -> tuple[Callable[[VoxgateError], None], Callable[[ServerUtterance, str], None]]:
+    """What reports errors and ended utterances of a session to `observer`.
+
+    They do not refer to the session, so that an ended one is freed at once: collecting garbage would stop all sockets.
+    """
+
+    def on_error(error: VoxgateError) -> None:
+        observer.error_sent(protocol, error.code, error.reached)
+
+    def on_ended(utterance: ServerUtterance, outcome: str) -> None:
+        observer.utterance_ended(utterance.to_record(protocol, key, outcome))
+
+    return on_error, on_ended

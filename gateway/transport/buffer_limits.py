@@ -24,7 +24,7 @@ READ_SIZE_BYTES = 1024
 TURN_BYTES = 2048
 """Bytes parsed in one turn of the event loop, exceeded by less than one read: at most about 5 ms of small frames."""
 LEAST_BYTES = 64
-"""What a read, and the end of a connection, count at least: waking and ending tasks take 0.1 ms, whatever was read."""
+"""What a read counts at least: waking a task takes 0.1 ms, whatever was read."""
 WRITE_LIMIT_BYTES = 4096
 """Bytes in the transport's write buffer above which a write is blocked."""
 UNSENT_BYTES = 16_384

@@ -96,7 +96,8 @@ class Connection:
         self._speech_closer = speech_closer
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        """Wakes the writer: the session may have effects."""
+        self.wake = self._changed.set
+        """Has the writer look for effects soon. Does not refer to the connection, to which its session has no way."""
         self._next_wake_s = math.inf
         """When the writer wakes without an event."""
         self._can_receive = asyncio.Event()
@@ -106,10 +107,6 @@ class Connection:
         """Suspensions, and the loading of dictionaries."""
         self._tasks: asyncio.TaskGroup
         self._session: ServerSession
-
-    def wake(self) -> None:
-        """Has the writer look for effects soon."""
-        self._changed.set()
 
     def on_detached(self) -> None:
         """The socket lost its connection and waits for another one."""
@@ -144,10 +141,10 @@ class Connection:
                 # At least one turn of the event loop, so that messages that wait together do not delay the others.
                 await asyncio.sleep(self._message_delay_s(self._loop.time()))
                 self._session.receive(message, self._loop.time())
-                self._changed.set()
+                self.wake()
                 while self._session.answer_interrupts():
                     await asyncio.sleep(0)
-                    self._changed.set()
+                    self.wake()
                 while self._session.backlog > _MAX_BACKLOG or self._session.holds:
                     self._can_receive.clear()
                     await self._can_receive.wait()
@@ -222,7 +219,7 @@ class Connection:
                 self._session.on_audio(utterance, chunk)
                 # Most chunks wait in the outbox: the writer is woken only for what is due before its timer.
                 if self._session.next_wake_s(self._loop.time()) < self._next_wake_s:
-                    self._changed.set()
+                    self.wake()
                 while not utterance.outbox.has_room:
                     has_room.clear()
                     await has_room.wait()
@@ -235,7 +232,7 @@ class Connection:
             self._session.on_failed(utterance, GenerationFailed("the speech failed"))
         else:
             self._session.on_finished(utterance)
-        self._changed.set()
+        self.wake()
 
     def _start_job(self, job: Coroutine[None, None, None]) -> None:
         task = self._tasks.create_task(job)
@@ -253,7 +250,7 @@ class Connection:
             loaded = GenerationFailed("the dictionaries could not be loaded")
         self._session.on_dictionaries(loaded, self._loop.time())
         self._can_receive.set()
-        self._changed.set()
+        self.wake()
 
     async def _suspend(self, utterance: ServerUtterance, speech: Speech) -> None:
         try:
@@ -265,7 +262,7 @@ class Connection:
             self._session.on_failed(utterance, GenerationFailed("the speech failed"))
         else:
             self._session.on_suspended(utterance, self._loop.time(), given_up=given_up)
-        self._changed.set()
+        self.wake()
 
     def _close_speech(self, utterance: ServerUtterance) -> None:
         reader = self._readers.pop(utterance, None)

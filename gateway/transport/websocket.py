@@ -21,7 +21,7 @@ from ..errors import Unauthorized
 from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
 from ..session.utterance_factory import UtteranceFactory
-from .buffer_limits import LEAST_BYTES, ReadBudget, WriteDeadline, limit_send_buffer
+from .buffer_limits import ReadBudget, WriteDeadline, limit_send_buffer
 from .connection import SocketClosed
 from .connection_pool import ConnectionPlace
 from .frame_policy import FramePolicy
@@ -37,6 +37,10 @@ Only a client that sends pings without reading the pongs gets there: the library
 """
 CLOSE_TIMEOUT_S = 1.0
 """Seconds that a client has to answer a closing handshake before its connection is aborted."""
+END_BYTES = 128
+"""What the end of a connection counts in the budget of a turn of the event loop: it takes as long as parsing that."""
+UTTERANCE_END_BYTES = 384
+"""What each active utterance adds to that: its speech is closed, and its record written."""
 
 _BINARY = 0x80 | Opcode.BINARY
 
@@ -164,11 +168,25 @@ class BoundedConnection(ServerConnection):
         self._write_deadline.cancel()
         if self._close_timer is not None:
             self._close_timer.cancel()
-        # Ends the tasks of the session, which takes time; thousands of clients may vanish at once.
-        self._budget.call(LEAST_BYTES, partial(self._end, exc), self.caller_name)
+        self._take_turn(partial(self._end, exc))
+
+    def eof_received(self) -> None:
+        """Ends the session soon; returns None, because the library closes the connection too."""
+        self._take_turn(super().eof_received)
+
+    def _take_turn(self, end: Callable[[], None]) -> None:
+        """Calls `end`, which ends the tasks of the session and takes time; thousands of clients may vanish at once."""
+        session = None if self.slot is None else self.slot.session
+        utterances = 0 if session is None else len(session.active)
+        self._budget.call(END_BYTES + utterances * UTTERANCE_END_BYTES, end, self.caller_name)
 
     def _end(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        # The library keeps both errors. The frames that raised them refer to this connection, so that only a collection
+        # of garbage would free it.
+        for error in (exc, self.protocol.parser_exc):
+            if error is not None:
+                error.__traceback__ = None
         if self.slot is not None:  # the handshake may have failed after the slot was reserved
             self.slot.release()
 

@@ -56,6 +56,7 @@ class RemoteAdmission:
         return ticket
 
     def release(self, ticket: Ticket, now_s: float) -> None:  # noqa: ARG002 - the interface's signature
+        ticket.forget_owner()
         if ticket.closed:
             return
         ticket.closed = True

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-
 ELLIPTIC = ("ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 

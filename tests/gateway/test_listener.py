@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -136,6 +138,25 @@ async def test_full_gateway_answers_probes_and_refuses_other_requests() -> None:
         metrics = (await get(served.port, "/metrics"))[2]
         assert b'voxgate_limits_reached_total{limit="connections"} 1.0' in metrics
         assert b'voxgate_handshakes_refused_total{reason="at_capacity"} 1.0' in metrics
+
+
+@pytest.mark.parametrize("abort", [False, True])
+async def test_ended_sessions_are_freed_without_a_collection(abort: bool) -> None:
+    """Their number would make collections of garbage frequent, and those stop every socket."""
+    gc.disable()
+    try:
+        async with gateway() as served:
+            async with dial(served) as socket:
+                await ask(socket, type="start", utterance="a", format={"codec": "pcm"})
+                await ask(socket, type="text", utterance="a", text=20 * TEXT)
+                await next_of(socket, "started")
+                ended = [weakref.ref(session) for session in served._listener.sessions]
+                assert len(ended) == 1
+                if abort:
+                    socket.transport.abort()
+            await until(lambda: ended[0]() is None)
+    finally:
+        gc.enable()
 
 
 async def test_refused_handshake_takes_no_place() -> None:

@@ -34,6 +34,7 @@ TURN_CALLS = 40_000
 CONTINUATION = 0
 FLOOD_S = 3.0
 FLOODERS = 60
+SPEAKERS = 64
 UNSENT_BYTES = 1 << 16
 LATE_KEY_PATH = "/v1/text-to-speech/ada/stream-input"
 
@@ -146,6 +147,24 @@ def _all_at_once(data: bytes | None) -> Callable[[GatewayProcess], Awaitable[Non
     return run
 
 
+async def _speakers_vanish(gateway: GatewayProcess) -> None:
+    """As many clients as there are slots vanish while they are spoken to, beside hundreds that are idle."""
+    clients = await connect_many(gateway.port, 400)
+    for client in clients[:SPEAKERS]:
+        client.say(speech_text(60))
+    await gateway.until_state(lambda state: state["speeches"] == SPEAKERS)
+    await asyncio.sleep(0.5)
+    gateway.signal(signal.SIGSTOP)
+    for client in clients[:SPEAKERS]:
+        client.abort()
+    await asyncio.sleep(0.1)
+    gateway.signal(signal.SIGCONT)
+    await gateway.until_idle()
+    for client in clients:
+        client.abort()
+    await gateway.until_no_sockets()
+
+
 async def _connect_idle(gateway: GatewayProcess) -> None:
     idle = IdleConnections(gateway.port)
     request = http_request("GET", "/v1/limits", keep_alive=True)
@@ -163,6 +182,7 @@ ATTACKS = {
     "idle connections": _attack(_connect_idle),
     "handshakes": _attack(_shake_hands),
     "clients vanish at once": _attack(_all_at_once(None)),
+    "speaking clients vanish at once": _attack(_speakers_vanish, **UNLIMITED),
     "closes at once": _attack(_all_at_once(frame(CLOSE, (1000).to_bytes(2, "big")))),
     "binary messages at once": _attack(_all_at_once(frame(BINARY, b"x"))),
     "text of fractions": _text(HALVES),

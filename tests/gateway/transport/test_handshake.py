@@ -92,7 +92,7 @@ async def test_refused_socket_takes_no_place_while_its_client_does_not_answer_th
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
         )
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(frame(TEXT, b'{"type": "ping"}') * 3)
+        writer.write(bytes.fromhex("818000000000") * 3)  # masked and empty
         await reader.readuntil(b"unauthorized")
         await until(lambda: served._listener._pool.serving == 0)
         assert served._listener._pool.open == 1
