@@ -155,9 +155,11 @@ async def probe(world: World, chance: random.Random) -> str:
     admin = world.gateway.admin_port if chance.random() < 0.5 else None
     if path == "/metrics" and admin is None:
         if world.setup.admin:
-            allowed = frozenset({404})
+            allowed = frozenset({404, 503})
         elif world.setup.keys:
-            allowed = frozenset({401})
+            allowed = frozenset({401, 503})
+        else:
+            allowed |= {503}  # no place is kept for it: that is what the admin port is for
     client = Probe(path, allowed)
     try:
         await connect(client, admin or world.gateway.port, tls=None if admin else world.tls, tcp=world.setup.tcp)
