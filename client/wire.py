@@ -116,7 +116,8 @@ class Connector:
 
 
 def _lost(closed: websockets.ConnectionClosed) -> SessionLost:
-    broken = closed.rcvd is None and (closed.sent is None or closed.sent.code == NO_PONG)
+    closes = [close.code for close in (closed.rcvd, closed.sent) if close is not None]
+    broken = not closes or NO_PONG in closes
     code, reason = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (None, "")
     return SessionLost(code, reason, broken=broken)
 

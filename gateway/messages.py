@@ -476,3 +476,5 @@ class CloseCode(IntEnum):
     RESTARTING = 1012
     TRY_AGAIN_LATER = 1013
     SLOW_CONSUMER = 4001
+    LOST = 4002
+    """Of a client that gives its connection up and resumes."""

@@ -60,7 +60,7 @@ def test_wheel_holds_every_package_but_no_demo_voice_and_no_benchmarks(wheel: Pa
     for folder in FOLDERS:
         sources = {f"voxgate/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob("*.py")}
         assert sources <= set(names), "a folder is missing from the list of packages"
-    assert "voxgate/web/client/voxgate.js" in names
+    assert {"voxgate/web/client/voxgate.js", "voxgate/web/client/voxgate_socket.js"} <= set(names)
     assert wheel.stat().st_size < 2_000_000
 
 

@@ -39,6 +39,8 @@ const connection = new Connection(location.origin, {
   control: (message) => speech.control(message),
   audio: (packet) => speech.audio(packet),
   lost: () => speech.lost(),
+  resumed: () => (speech.utterance ? showState("speaking", "Speaking") : showState("ready", "Ready")),
+  expecting: () => speech.utterance !== null && !speech.utterance.done,
 });
 
 const speech = new Speech(connection, {

@@ -1,5 +1,5 @@
 // Connects the page to the gateway: waits until it is ready and has capacity, gets a token where it requires keys, and
-// reconnects after a loss with growing pauses.
+// opens a new session, with growing pauses, when a lost connection could not be resumed.
 
 import { SpeechSocket } from "./voxgate.js";
 
@@ -12,7 +12,8 @@ const MAX_PAUSE_MS = 8000;
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Keeps one socket open. `on` has state(name, detail), session(message, token), control(message), audio(packet), lost().
+// Keeps one socket open. `on` has state(name, detail), session(message, token), control(message), audio(packet), lost(),
+// resumed(), expecting(): whether the gateway has something to send.
 export class Connection {
   constructor(origin, on) {
     this.origin = origin;
@@ -72,13 +73,18 @@ export class Connection {
         },
         control: (message) => this.on.control(message),
         audio: (packet) => this.on.audio(packet),
+        connection: (lost) => {
+          if (lost) this.on.state("reconnecting", "Connection lost. Resuming…");
+          else this.on.resumed();
+        },
+        expecting: () => this.on.expecting(),
         closed: (event) => {
           this.session = null;
           this.on.state("offline", `Connection lost${event.reason ? ` (${event.reason})` : ""}. Reconnecting…`);
           this.on.lost();
           resolve();
         },
-      }, token);
+      }, { token });
     });
   }
 

@@ -95,7 +95,7 @@ export class Listener {
         audio: (packet) => this.audio(packet),
         closed: () => this.stop("gone"),
       },
-      token,
+      { token, resume: false },
     );
   }
 

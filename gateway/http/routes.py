@@ -138,6 +138,10 @@ _CONTENT_TYPES = {
 }
 
 
+CLIENT_FILES = ("voxgate.js", "voxgate_socket.js")
+"""Files of the JavaScript client."""
+
+
 def page_routes() -> list[web.RouteDef]:
     """Routes of the browser page and its files, read once at the start."""
     return [_route(path, reply) for path, reply in web_files().items()]
@@ -147,7 +151,7 @@ def web_files() -> dict[str, Reply]:
     """Files of the page by URL path."""
     files = {}
     page = resources.files("voxgate.web")
-    for entry in (*page.iterdir(), page / "client/voxgate.js"):
+    for entry in (*page.iterdir(), *(page / "client" / name for name in CLIENT_FILES)):
         content_type = _CONTENT_TYPES.get(entry.name.rpartition(".")[2])
         if entry.is_file() and content_type is not None:
             headers = {"Cache-Control": "no-cache", **PAGE_HEADERS}

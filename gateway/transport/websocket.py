@@ -18,6 +18,7 @@ from websockets.protocol import Event, State
 
 from ..access.caller import Grant
 from ..errors import Unauthorized
+from ..messages import CloseCode as GatewayCloseCode
 from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
 from ..session.utterance_factory import UtteranceFactory
@@ -41,6 +42,9 @@ END_BYTES = 128
 """What the end of a connection counts in the budget of a turn of the event loop: it takes as long as parsing that."""
 UTTERANCE_END_BYTES = 384
 """What each active utterance adds to that: its speech is closed, and its record written."""
+
+LOSS_CODES = (CloseCode.INTERNAL_ERROR, GatewayCloseCode.LOST)
+"""Close codes of a lost connection: a ping was not answered, or the client resumes the session on another one."""
 
 _BINARY = 0x80 | Opcode.BINARY
 
@@ -137,9 +141,9 @@ class BoundedConnection(ServerConnection):
 
     @property
     def broken(self) -> bool:
-        """Whether the connection was lost without the close of either side, or did not answer a keep-alive ping."""
-        sent = self.protocol.close_sent
-        return self.protocol.close_rcvd is None and (sent is None or sent.code == CloseCode.INTERNAL_ERROR)
+        """Whether the connection was lost: without a close, or with one that says so."""
+        closes = [close.code for close in (self.protocol.close_rcvd, self.protocol.close_sent) if close is not None]
+        return not closes or any(code in LOSS_CODES for code in closes)
 
     def abort(self) -> None:
         """Cuts the connection."""

@@ -1,5 +1,6 @@
 // Drives web/client/voxgate.js in Node: `node speak.mjs URL SCENARIO` prints the result as JSON.
 
+import { createHash } from "node:crypto";
 import { connect, speechUrl } from "../../web/client/voxgate.js";
 
 const [url, scenario] = process.argv.slice(2);
@@ -84,6 +85,42 @@ const scenarios = {
     const result = { code, samples: (await collect(two)).samples };
     session.close();
     return result;
+  },
+  // Speech over a connection that is lost meanwhile: its audio, and what the events say about the losses.
+  async disturbed() {
+    const session = await connect(url);
+    const utterance = session.utterance({ seed: 3, words: true });
+    const changes = [];
+    const hash = createHash("sha256");
+    const writing = (async () => {
+      for (const word of "The weather is fine today and will stay so until the end.".split(/(?<= )/)) {
+        utterance.send(word);
+        await new Promise((resolve) => setTimeout(resolve, 60));
+      }
+      utterance.end();
+    })();
+    let longest = 0;
+    let last = performance.now();
+    for await (const event of utterance) {
+      if (event.type === "audio") {
+        hash.update(event.payload);
+        longest = Math.max(longest, performance.now() - last);
+        last = performance.now();
+      } else if (event.type === "reconnecting" || event.type === "resumed") changes.push(event.type);
+    }
+    await writing;
+    session.close();
+    return { changes, sha256: hash.digest("hex"), done: utterance.done.type, longest };
+  },
+  async given_up() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("Hello there, all of you.");
+    const changes = [];
+    const end = await failure(async () => {
+      for await (const event of utterance) if (event.type !== "audio") changes.push(event.type);
+    });
+    return { changes, code: end.code };
   },
   async both() {
     const session = await connect(url);

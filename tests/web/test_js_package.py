@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from browser.chromium import IN_A_BROWSER, Tab
 from fakes.gateway.protocol_server import fake_gateway
-from voxgate.gateway.http.routes import web_files
+from voxgate.gateway.http.routes import CLIENT_FILES, web_files
 
 from .node import NODE, node_version, run_script
 
@@ -71,8 +71,10 @@ def project(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_package_holds_the_file_that_gateways_serve_and_its_types(project: Path) -> None:
     installed = project / "node_modules/voxgate"
-    assert {path.name for path in installed.iterdir()} == {"package.json", "voxgate.js", "voxgate.d.ts"}
-    assert (installed / "voxgate.js").read_bytes() == web_files()["/voxgate.js"].body
+    types = {f"{name.removesuffix('.js')}.d.ts" for name in CLIENT_FILES}
+    assert {path.name for path in installed.iterdir()} == {"package.json", *CLIENT_FILES, *types}
+    for name in CLIENT_FILES:
+        assert (installed / name).read_bytes() == web_files()[f"/{name}"].body
     assert json.loads((installed / "package.json").read_text("utf-8"))["engines"] == {"node": ">=22"}
 
 

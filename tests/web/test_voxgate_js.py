@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 from http import HTTPStatus
 from pathlib import Path
@@ -10,8 +12,13 @@ from typing import Any
 
 import pytest
 from fakes.gateway import loopback
+from fakes.gateway.cut_proxy import cut_proxy
+from fakes.gateway.packet_encoder import s16le
 from fakes.gateway.protocol_server import FakeGateway, error_message, fake_gateway, respond
+from fakes.pipeline.tone_synthesizer import tone_pcm
+from fakes.waiting import until
 from voxgate.gateway.access.keys import hash_key
+from voxgate.gateway.server import Gateway
 
 from .node import node_version, run_script
 
@@ -149,3 +156,45 @@ async def test_key_that_no_subprotocol_can_carry_is_refused() -> None:
     async with fake_gateway() as gateway:
         result = await run(gateway, "bad_key")
     assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "unauthorized", False)
+
+
+# A lost connection
+
+LOST_TEXT = "The weather is fine today and will stay so until the end."
+
+
+def messages_sent(served: Gateway) -> int:
+    """Audio messages of the utterance under way."""
+    return max((one.outbox.sent_messages for session in served._sessions for one in session.active), default=0)
+
+
+@pytest.mark.parametrize("loss", ["cut", "stop"])
+async def test_lost_connection_is_replaced_without_a_gap(loss: str) -> None:
+    """Also one that hangs: it is given up after 4 s of silence."""
+    async with loopback.gateway() as served, cut_proxy(served.port) as proxy:
+        speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "disturbed"))
+        losses = 2 if loss == "cut" else 1
+        for number in range(1, losses + 1):
+            await until(lambda sent=7 * number: messages_sent(served) >= sent)
+            if loss == "cut":
+                proxy.cut()
+            else:
+                proxy.stop()
+                proxy.go_on(forget=True)
+            await until(lambda accepted=number + 1: proxy.accepted >= accepted)
+        await until(lambda: messages_sent(served) > 7 * losses)
+        proxy.cut(-1)  # Node would not end while it has a connection that hangs
+        result = await speaking
+    assert result["changes"] == ["reconnecting", "resumed"] * losses
+    assert result["done"] == "done"
+    assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(LOST_TEXT, 3))).hexdigest()
+
+
+async def test_loss_is_reported_when_the_session_cannot_be_resumed() -> None:
+    async with loopback.gateway(resume_s=1) as served, cut_proxy(served.port) as proxy:
+        speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "given_up"))
+        await until(lambda: messages_sent(served) > 0)
+        proxy.stop()  # for new connections, too
+        proxy.cut()
+        result = await speaking
+    assert (result["code"], result["changes"][-1]) == ("session_lost", "reconnecting")

@@ -1,6 +1,6 @@
-// JavaScript client of the native protocol (docs/protocol.md): one file without dependencies, for browsers and Node 22.
-// Gateways serve it at /voxgate.js; `npm pack` in this folder makes a package of it and of the types in its comments.
-// `connect`, Session and Utterance are its interface; SpeechSocket is the plain socket below them, used by the page.
+// JavaScript client of the native protocol (docs/protocol.md): two files without dependencies, for browsers and Node 22.
+// Gateways serve them at /voxgate.js and /voxgate_socket.js; `npm pack` in this folder makes a package of them and of the
+// types in their comments. `connect`, Session and Utterance are the interface; SpeechSocket is the socket below them.
 //
 //   const session = await connect("ws://localhost:8000");
 //   const utterance = session.utterance({ words: true });
@@ -8,11 +8,10 @@
 //   utterance.end();
 //   for await (const event of utterance) if (event.type === "audio") play(event.payload);
 
-export const SPEECH_PATH = "/v1/speech";
+export { parseAudio, SPEECH_PATH, SpeechSocket, speechUrl, VoxgateError } from "./voxgate_socket.js";
+import { SpeechSocket, VoxgateError } from "./voxgate_socket.js";
+
 export const PROTOCOL = 1;
-const SUBPROTOCOL = "voxgate.v1"; // means that unknown messages and fields are ignored
-const HEADER_BYTES = 20;
-const HEADER_VERSION = 1;
 const SAMPLE_BYTES = { pcm: 2, pcm_f32: 4, mulaw: 1, alaw: 1 }; // of codecs whose payloads are plain samples
 const OPEN_TIMEOUT_MS = 10_000;
 const INTERRUPT_TIMEOUT_MS = 10_000;
@@ -53,17 +52,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {string[]} [dictionaries] ids of pronunciation dictionaries
  */
 
-/**
- * @typedef {object} Audio one audio message
- * @property {"audio"} type
- * @property {boolean} first
- * @property {boolean} last
- * @property {number} samples in this message
- * @property {number} number of the utterance
- * @property {number} seq counts messages from 0
- * @property {number} pts samples before this message
- * @property {Uint8Array} payload
- */
+/** @typedef {import("./voxgate_socket.js").Audio} Audio */
 
 /**
  * @typedef {{text: string, start: number, end: number, start_ms: number, end_ms: number}} Word `text` as spoken; `start`
@@ -77,131 +66,21 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  *   packet_samples: number}} Started
  * @typedef {{type: "words", words: Word[], approximate: boolean}} Words
  * @typedef {{type: "warning", code: string, message: string}} Warning
- * @typedef {Audio|Queued|Started|Words|Warning|Done|Interrupted} SpeechEvent what iteration over an utterance yields
+ * @typedef {{type: "reconnecting"}} Reconnecting the connection was lost, and another one is being opened: audio is late
+ * @typedef {{type: "resumed"}} Resumed the utterance goes on over another connection; nothing is missing
+ * @typedef {Audio|Queued|Started|Words|Warning|Reconnecting|Resumed|Done|Interrupted} SpeechEvent what iteration over an
+ *   utterance yields
  */
-
-/**
- * @typedef {{session(message: any): void, control(message: any): void, audio(packet: Audio): void,
- *   closed(event: {code: number, reason: string}): void}} Handlers of a SpeechSocket
- */
-
-/** Any failure of a session or an utterance. */
-export class VoxgateError extends Error {
-  /**
-   * @param {string} code a code of docs/protocol.md, or `unreachable`, `session_lost`, `protocol_violation`, `timeout`
-   * @param {string} message
-   * @param {{id?: string, retryable?: boolean, retry_after_ms?: number, partial_audio?: boolean, param?: string, reached?: string, characters?: number}} [more]
-   */
-  constructor(code, message, more = {}) {
-    super(`${message} (${code})`);
-    this.name = "VoxgateError";
-    this.code = code;
-    this.retryable = more.retryable === true;
-    this.retryAfterMs = more.retry_after_ms ?? null;
-    this.partialAudio = more.partial_audio === true;
-    this.param = more.param ?? null;
-    this.reached = more.reached ?? null; // the limit that refused it
-    this.messageId = more.id ?? null; // of the call that was refused, such as "text-3"
-    this.characters = more.characters ?? null; // of the text, accepted when a message was refused
-  }
-}
-
-/**
- * Reads a binary message. Throws VoxgateError (`protocol_violation`).
- * @param {ArrayBuffer} buffer
- * @returns {Audio}
- */
-export function parseAudio(buffer) {
-  const view = new DataView(buffer);
-  if (buffer.byteLength < HEADER_BYTES || view.getUint8(0) !== HEADER_VERSION) {
-    throw new VoxgateError("protocol_violation", "binary message must be an audio message of version 1");
-  }
-  const flags = view.getUint8(1);
-  return {
-    type: "audio",
-    first: (flags & 1) !== 0,
-    last: (flags & 2) !== 0,
-    samples: view.getUint16(2, true),
-    number: view.getUint32(4, true),
-    seq: view.getUint32(8, true),
-    pts: Number(view.getBigUint64(12, true)),
-    payload: new Uint8Array(buffer, HEADER_BYTES),
-  };
-}
-
-/**
- * The WebSocket URL of an address such as `host:8000`, `http://host:8000` or `wss://host/v1/speech`.
- * @param {string} url
- */
-export function speechUrl(url) {
-  const address = new URL((url.includes("://") ? url : `ws://${url}`).replace(/^http/, "ws"));
-  if (address.pathname === "/") address.pathname = SPEECH_PATH;
-  return address.href;
-}
-
-// A browser cannot set headers on a WebSocket, and a URL is recorded by proxies: the token is sent as a subprotocol.
-function subprotocols(token) {
-  if (!token) return [SUBPROTOCOL];
-  if (!/^[\w!#$%&'*+.^`|~-]+$/.test(token)) {
-    throw new VoxgateError("unauthorized", "a key or token in a subprotocol may have letters, digits and !#$%&'*+-.^_`|~ only");
-  }
-  return [SUBPROTOCOL, "token", token];
-}
-
-/** A WebSocket with parsed messages. `Session` and the page are built on it; prefer `connect`. */
-export class SpeechSocket {
-  /**
-   * @param {string} url
-   * @param {Handlers} on
-   * @param {string|null} [token] a token or an API key, if the gateway requires one; throws VoxgateError for others
-   * @param {boolean} [authMessage] whether the token is sent in the first message instead of the handshake
-   */
-  constructor(url, on, token = null, authMessage = false) {
-    const inMessage = authMessage && token !== null;
-    const address = new URL(speechUrl(url));
-    if (inMessage) address.searchParams.set("auth", "message");
-    this.socket = new WebSocket(address.href, subprotocols(inMessage ? null : token));
-    this.socket.binaryType = "arraybuffer";
-    this.socket.onclose = (event) => on.closed(event);
-    // Some Node versions send no close event for a socket that never opened.
-    this.socket.onopen = () => {
-      this.socket.onerror = null;
-      if (inMessage) this.send({ type: "auth", key: token });
-    };
-    this.socket.onerror = () => {
-      this.socket.onclose = this.socket.onerror = null;
-      on.closed({ code: 1006, reason: "" });
-    };
-    this.socket.onmessage = ({ data }) => {
-      if (typeof data !== "string") return on.audio(parseAudio(data));
-      const message = JSON.parse(data);
-      return message.type === "session" ? on.session(message) : on.control(message);
-    };
-  }
-
-  get open() {
-    return this.socket.readyState === 1;
-  }
-
-  /** @param {object} message */
-  send(message) {
-    if (this.open) this.socket.send(JSON.stringify(message));
-  }
-
-  close(code = 1000) {
-    this.socket.close(code);
-  }
-}
 
 /**
  * Opens a session. Rejects with a VoxgateError: `unreachable` (browsers do not report why an upgrade was refused;
  * request `GET /v1/limits`), `timeout`, `protocol_violation`, `unauthorized` for a token that cannot be sent.
  * @param {string} url the gateway's address, ws or http (with TLS: wss or https), with or without the path
- * @param {{token?: string|null, authMessage?: boolean, timeoutMs?: number}} [options] `authMessage`: send the token in the
- *   first message instead of the handshake
+ * @param {{token?: string|null, authMessage?: boolean, timeoutMs?: number, resume?: boolean}} [options] `authMessage`: send
+ *   the token in the first message instead of the handshake; `resume`: replace a lost connection, if the gateway offers it
  * @returns {Promise<Session>}
  */
-export function connect(url, { token = null, authMessage = false, timeoutMs = OPEN_TIMEOUT_MS } = {}) {
+export function connect(url, { token = null, authMessage = false, timeoutMs = OPEN_TIMEOUT_MS, resume = true } = {}) {
   return new Promise((resolve, reject) => {
     const session = new Session();
     const fail = (code, message, retryable = true) => {
@@ -226,9 +105,10 @@ export function connect(url, { token = null, authMessage = false, timeoutMs = OP
           session.lose(code, reason);
           fail("unreachable", `no gateway answers at ${url}`);
         },
+        connection: (lost) => session.onConnection(lost),
+        expecting: () => session.expecting,
       },
-      token,
-      authMessage,
+      { token, authMessage, resume },
     );
     const timer = setTimeout(() => fail("timeout", `no session message within ${timeoutMs} ms`), timeoutMs);
     session.socket = socket;
@@ -308,6 +188,16 @@ export class Session {
       // It refuses a single message: the utterances go on.
       console.warn(`voxgate: ${message.message} (${message.code})`);
     }
+  }
+
+  /** Whether messages of the gateway are expected, so that silence means a loss. */
+  get expecting() {
+    return [...this.utterances.values()].some((each) => !each.over && !each.ended);
+  }
+
+  // The connection was lost, or is replaced.
+  onConnection(lost) {
+    for (const each of this.utterances.values()) if (!each.ended) each.push({ type: lost ? "reconnecting" : "resumed" });
   }
 
   lose(code, reason) {
@@ -467,6 +357,11 @@ export class Utterance {
       return this.finish(null);
     }
     return this.wake();
+  }
+
+  push(event) {
+    this.queue.push(event);
+    this.wake();
   }
 
   gap(audio) {

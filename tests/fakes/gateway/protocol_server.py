@@ -158,7 +158,7 @@ class FakeGateway:
         if path == "/v1/limits":
             return respond(HTTPStatus.OK, {"accepting": True})
         name = "index.html" if path == "/" else path.lstrip("/")
-        file = WEB / ("client" if name == "voxgate.js" else ".") / name
+        file = WEB / ("client" if name.startswith("voxgate") else ".") / name
         if "/" not in name and file.suffix in TYPES and file.is_file():
             return respond(HTTPStatus.OK, file.read_bytes(), TYPES[file.suffix], self.page_headers)
         return connection.respond(HTTPStatus.NOT_FOUND, "nothing here\n")

@@ -1,0 +1,293 @@
+// The messages of a session over one connection after another (docs/protocol.md, "A lost connection").
+//
+// Both sides count the messages that they receive, and keep those that they sent until the other side has confirmed them.
+// When a connection is lost without a close, a SpeechSocket opens another one, says how many messages it has received, and
+// sends again what the gateway has not. What is above it sees neither a gap nor a repetition.
+
+export const SPEECH_PATH = "/v1/speech";
+const SUBPROTOCOL = "voxgate.v1"; // means that unknown messages and fields are ignored
+const HEADER_BYTES = 20;
+const HEADER_VERSION = 1;
+const KEPT_CHARACTERS = 1 << 20; // messages unsent or unconfirmed; with more, a lost connection ends the session
+const CONFIRM_BYTES = 65_536; // received, after which they are confirmed at once; the gateway stops at four times as many
+const CONFIRM_MS = 1000; // after which any received message is confirmed
+const SILENCE_MS = 2000; // while messages are expected, after which the gateway is asked for one, and then given up
+const SILENCE_CHECK_MS = 500;
+const ATTEMPT_MS = 3000; // for one attempt to connect again
+const FIRST_PAUSE_MS = 100; // between attempts; each is twice the one before, more or less at random
+const LAST_PAUSE_MS = 1000;
+const GIVEN_UP = 4002; // close code of a connection that is replaced; a browser cannot cut it
+const LOSS_CODES = new Set([1006, 1011]); // no close frame; no answer to a ping
+
+/**
+ * @typedef {object} Audio one audio message
+ * @property {"audio"} type
+ * @property {boolean} first
+ * @property {boolean} last
+ * @property {number} samples in this message
+ * @property {number} number of the utterance
+ * @property {number} seq counts messages from 0
+ * @property {number} pts samples before this message
+ * @property {Uint8Array} payload
+ */
+
+/**
+ * @typedef {{session(message: any): void, control(message: any): void, audio(packet: Audio): void,
+ *   closed(event: {code: number, reason: string}): void, connection?(lost: boolean): void, expecting?(): boolean}} Handlers
+ *   of a SpeechSocket: `connection` is called when the connection is lost and another one is being opened, and when that
+ *   one is; `expecting` says whether silence means a loss
+ */
+
+/** Any failure of a session or an utterance. */
+export class VoxgateError extends Error {
+  /**
+   * @param {string} code a code of docs/protocol.md, or `unreachable`, `session_lost`, `protocol_violation`, `timeout`
+   * @param {string} message
+   * @param {{id?: string, retryable?: boolean, retry_after_ms?: number, partial_audio?: boolean, param?: string, reached?: string, characters?: number}} [more]
+   */
+  constructor(code, message, more = {}) {
+    super(`${message} (${code})`);
+    this.name = "VoxgateError";
+    this.code = code;
+    this.retryable = more.retryable === true;
+    this.retryAfterMs = more.retry_after_ms ?? null;
+    this.partialAudio = more.partial_audio === true;
+    this.param = more.param ?? null;
+    this.reached = more.reached ?? null; // the limit that refused it
+    this.messageId = more.id ?? null; // of the call that was refused, such as "text-3"
+    this.characters = more.characters ?? null; // of the text, accepted when a message was refused
+  }
+}
+
+/**
+ * Reads a binary message. Throws VoxgateError (`protocol_violation`).
+ * @param {ArrayBuffer} buffer
+ * @returns {Audio}
+ */
+export function parseAudio(buffer) {
+  const view = new DataView(buffer);
+  if (buffer.byteLength < HEADER_BYTES || view.getUint8(0) !== HEADER_VERSION) {
+    throw new VoxgateError("protocol_violation", "binary message must be an audio message of version 1");
+  }
+  const flags = view.getUint8(1);
+  return {
+    type: "audio",
+    first: (flags & 1) !== 0,
+    last: (flags & 2) !== 0,
+    samples: view.getUint16(2, true),
+    number: view.getUint32(4, true),
+    seq: view.getUint32(8, true),
+    pts: Number(view.getBigUint64(12, true)),
+    payload: new Uint8Array(buffer, HEADER_BYTES),
+  };
+}
+
+/**
+ * The WebSocket URL of an address such as `host:8000`, `http://host:8000` or `wss://host/v1/speech`.
+ * @param {string} url
+ */
+export function speechUrl(url) {
+  const address = new URL((url.includes("://") ? url : `ws://${url}`).replace(/^http/, "ws"));
+  if (address.pathname === "/") address.pathname = SPEECH_PATH;
+  return address.href;
+}
+
+// A browser cannot set headers on a WebSocket, and a URL is recorded by proxies: the token is sent as a subprotocol.
+function subprotocols(token) {
+  if (!token) return [SUBPROTOCOL];
+  if (!/^[\w!#$%&'*+.^`|~-]+$/.test(token)) {
+    throw new VoxgateError("unauthorized", "a key or token in a subprotocol may have letters, digits and !#$%&'*+-.^_`|~ only");
+  }
+  return [SUBPROTOCOL, "token", token];
+}
+
+/** A WebSocket with parsed messages, whose lost connections are replaced. `Session` and the page are built on it. */
+export class SpeechSocket {
+  /**
+   * @param {string} url
+   * @param {Handlers} on
+   * @param {{token?: string|null, authMessage?: boolean, resume?: boolean}} [options] `token`: a token or an API key, if the
+   *   gateway requires one; throws VoxgateError for others. `authMessage`: send it in the first message instead of the
+   *   handshake. `resume`: replace a lost connection, if the gateway offers it
+   */
+  constructor(url, on, { token = null, authMessage = false, resume = true } = {}) {
+    this.url = url;
+    this.on = on;
+    this.token = token;
+    this.inMessage = authMessage && token !== null;
+    this.session = "";
+    /** @type {{token: string, within_ms: number}|null} what the gateway offers */
+    this.offer = null;
+    this.received = 0; // messages
+    this.unconfirmedBytes = 0;
+    /** @type {string[]} messages sent after the first `confirmed` ones */
+    this.kept = [];
+    this.keptCharacters = 0;
+    this.confirmed = 0;
+    this.closing = false;
+    this.heardAt = performance.now();
+    this.askedAt = 0; // when silence made it ask for a message; 0 since the last message
+    /** @type {any} */
+    this.confirmTimer = null;
+    this.silenceTimer = setInterval(() => this.checkSilence(), SILENCE_CHECK_MS);
+    this.socket = this.dial(resume ? "new" : null);
+    this.adopt(this.socket);
+    this.socket.onopen = () => {
+      this.socket.onerror = null;
+      if (this.inMessage) this.send({ type: "auth", key: token });
+    };
+  }
+
+  get open() {
+    return this.socket.readyState === 1;
+  }
+
+  /** Sends a message, or keeps it until the connection is replaced. @param {object} message */
+  send(message) {
+    if (!this.open && !this.offer) return;
+    const text = JSON.stringify(message);
+    this.kept.push(text);
+    this.keptCharacters += text.length;
+    if (this.open) this.socket.send(text);
+  }
+
+  close(code = 1000) {
+    this.closing = true;
+    this.stopTimers();
+    this.socket.close(code);
+  }
+
+  /** @param {string|null} resume */
+  dial(resume) {
+    const address = new URL(speechUrl(this.url));
+    if (this.inMessage) address.searchParams.set("auth", "message");
+    if (resume) address.searchParams.set("resume", resume);
+    const socket = new WebSocket(address.href, subprotocols(this.inMessage ? null : this.token));
+    socket.binaryType = "arraybuffer";
+    return socket;
+  }
+
+  // Makes `socket` the present connection.
+  adopt(socket) {
+    this.socket = socket;
+    socket.onmessage = ({ data }) => this.receive(data);
+    socket.onclose = (event) => this.lose(event);
+    // Some Node versions send no close event for a socket that never opened.
+    socket.onerror = () => {
+      if (socket.readyState === 3 || !this.offer) this.lose({ code: 1006, reason: "" });
+    };
+  }
+
+  receive(data) {
+    this.received++;
+    this.heardAt = performance.now();
+    this.askedAt = 0;
+    const binary = typeof data !== "string";
+    if (this.offer) this.planConfirmation(binary ? data.byteLength : data.length);
+    if (binary) return this.on.audio(parseAudio(data));
+    const message = JSON.parse(data);
+    if (message.type === "received") return this.drop(message.messages);
+    if (message.type !== "session") return this.on.control(message);
+    this.offer = message.resume ?? null;
+    this.session = message.session;
+    return this.on.session(message);
+  }
+
+  // The gateway has received that many messages.
+  drop(messages) {
+    for (; this.confirmed < messages && this.kept.length; this.confirmed++) {
+      this.keptCharacters -= /** @type {string} */ (this.kept.shift()).length;
+    }
+  }
+
+  planConfirmation(bytes) {
+    this.unconfirmedBytes += bytes;
+    if (this.unconfirmedBytes >= CONFIRM_BYTES) this.confirm();
+    else this.confirmTimer ??= setTimeout(() => this.confirm(), CONFIRM_MS);
+  }
+
+  confirm() {
+    clearTimeout(this.confirmTimer);
+    this.confirmTimer = null;
+    if (!this.open) return;
+    this.unconfirmedBytes = 0;
+    this.send({ type: "received", messages: this.received });
+  }
+
+  checkSilence() {
+    const now = performance.now();
+    if (!this.offer || !this.open || !this.on.expecting?.()) {
+      this.askedAt = 0;
+    } else if (this.askedAt && now - this.askedAt > SILENCE_MS) {
+      this.lose({ code: 1006, reason: "no answer" });
+    } else if (!this.askedAt && now - this.heardAt > SILENCE_MS) {
+      this.askedAt = now;
+      this.send({ type: "ping" });
+    }
+  }
+
+  stopTimers() {
+    clearInterval(this.silenceTimer);
+    clearTimeout(this.confirmTimer);
+    this.confirmTimer = null;
+  }
+
+  // The present connection is lost or closed.
+  lose(event) {
+    const { socket } = this;
+    socket.onmessage = socket.onclose = socket.onerror = null;
+    const { code, reason } = event;
+    if (this.offer && !this.closing && LOSS_CODES.has(code) && this.keptCharacters <= KEPT_CHARACTERS) {
+      socket.close(GIVEN_UP);
+      this.replace({ code, reason });
+    } else {
+      this.stopTimers();
+      this.on.closed({ code, reason });
+    }
+  }
+
+  async replace(event) {
+    this.on.connection?.(true);
+    const deadline = performance.now() + /** @type {any} */ (this.offer).within_ms;
+    for (let pause = FIRST_PAUSE_MS; performance.now() < deadline; pause = Math.min(2 * pause, LAST_PAUSE_MS)) {
+      const outcome = await this.attempt(Math.min(ATTEMPT_MS, deadline - performance.now()));
+      if (outcome === "resumed") return this.on.connection?.(false);
+      if (outcome === "refused" || this.closing) break;
+      await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random())));
+    }
+    this.stopTimers();
+    return this.on.closed(event);
+  }
+
+  // Resolves to "resumed", "refused", or "failed".
+  attempt(timeoutMs) {
+    return new Promise((resolve) => {
+      const socket = this.dial(this.session);
+      const end = (outcome) => {
+        clearTimeout(timer);
+        if (outcome !== "resumed") {
+          socket.onmessage = socket.onclose = socket.onerror = socket.onopen = null;
+          socket.close(GIVEN_UP);
+        }
+        resolve(outcome);
+      };
+      const timer = setTimeout(() => end("failed"), timeoutMs);
+      socket.onclose = socket.onerror = () => end("failed");
+      socket.onopen = () => {
+        const resume = { type: "resume", token: this.offer?.token, received: this.received };
+        socket.send(JSON.stringify(this.inMessage ? { ...resume, key: this.token } : resume));
+      };
+      socket.onmessage = ({ data }) => {
+        const answer = typeof data === "string" ? JSON.parse(data) : {};
+        if (answer.type !== "resumed" || this.closing) return end("refused");
+        this.offer = answer.resume;
+        this.drop(answer.received);
+        this.heardAt = performance.now();
+        this.askedAt = 0;
+        this.adopt(socket);
+        for (const text of this.kept) socket.send(text);
+        return end("resumed");
+      };
+    });
+  }
+}
