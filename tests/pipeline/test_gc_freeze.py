@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from voxgate.pipeline.gc_freeze import freeze_gc, gc_paused
+from voxgate.pipeline.gc_freeze import FULL_AFTER, freeze_gc, gc_paused
 
 
 class Engine:
@@ -17,14 +17,21 @@ class Engine:
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
+    threshold = gc.get_threshold()
     yield
     gc.unfreeze()
+    gc.set_threshold(*threshold)
 
 
 def test_live_objects_are_frozen() -> None:
     engine = Engine()
     freeze_gc()
     assert all(engine is not looked_at for looked_at in gc.get_objects())
+
+
+def test_full_collections_are_rare_afterwards() -> None:
+    freeze_gc()
+    assert gc.get_threshold()[2] == FULL_AFTER
 
 
 def test_frozen_garbage_is_collected_by_the_next_call() -> None:
