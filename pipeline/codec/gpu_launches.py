@@ -33,10 +33,9 @@ def codec_launches(
         if FastPath.RESIDUAL_UNITS.missing(chip) is None:
             units = FusedResidualUnits({tiling: lambda *_: None for tiling in UNIT_TILINGS}, PROCESSORS)
         decoder = GpuDecoder(loaded, slots, torch.float16, META, units, chip=chip)
-        for frames, sizes in captured_shapes(max_rows, max_frames).items():
-            for rows in sizes:
-                streams = _numbers(2, rows)
-                decoder.decode(_numbers(rows, frames, decoder.codebooks), streams[0], streams[1])
+        for rows, frames in captured_shapes(max_rows, max_frames):
+            streams = _numbers(2, rows)
+            decoder.decode(_numbers(rows, frames, decoder.codebooks), streams[0], streams[1])
         for rows in first_frames:
             inputs = _numbers(2 + decoder.codebooks, rows)
             decoder.decode(inputs[2:].t()[:, None], inputs[0], inputs[1])

@@ -6,7 +6,6 @@ import logging
 import math
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from voxgate.codecs.pcm import Pcm
 
 from ..cuda.chip import chip_limits
 from ..cuda.fast_paths import FastPath
-from ..cuda.graphs import GraphBuckets, new_event, new_memory_pool, new_stream
+from ..cuda.graphs import CapturedGraph, GraphBuckets, new_event, new_memory_pool, new_stream
 from ..cuda.self_test import accelerated
 from ..ipc.codec_wire import Job
 from .planner import CHUNK_FRAMES
@@ -36,13 +35,17 @@ TEST_FRAMES, TEST_ROWS = 8, 8
 """Size of the self-test's batch."""
 
 
-def captured_shapes(max_rows: int, max_frames: int) -> dict[int, list[int]]:
-    """Batch sizes (streams) to capture by the frames of a chunk; `max_frames`: largest product of both."""
-    return {
-        frames: [rows for rows in ROWS if rows * frames <= max_frames and rows <= 2 * max_rows]
-        for frames in CHUNK_FRAMES
-        if frames <= max_frames
-    }
+def captured_shapes(max_rows: int, max_frames: int) -> list[tuple[int, int]]:
+    """Batch shapes to capture, (streams, frames of each); `max_frames`: largest product of both.
+
+    Those that need the most memory come first, and of equal products those of more streams, which have more history.
+    """
+    shapes = [(rows, frames) for frames in CHUNK_FRAMES for rows in ROWS if rows <= 2 * max_rows]
+    return sorted(
+        (shape for shape in shapes if math.prod(shape) <= max_frames),
+        key=lambda shape: (math.prod(shape), shape),
+        reverse=True,
+    )
 
 
 def snr_db(reference: Tensor, audio: Tensor) -> float:
@@ -112,16 +115,17 @@ class GpuBatchDecoder:
         self.decoder = decoder
         self._stream = new_stream(priority=STREAM_PRIORITY)
         pool = new_memory_pool()
-        self._graphs: dict[int, GraphBuckets[_BatchInputs, Tensor]] = {
-            frames: GraphBuckets.capture(
+        by_frames: dict[int, dict[int, CapturedGraph[_BatchInputs, Tensor]]] = {}
+        # The largest first, whatever its chunks: outputs stay allocated, and between those of another graph there is
+        # no room for a larger one.
+        for rows, frames in captured_shapes(max_rows, max_frames):
+            by_frames.setdefault(frames, {})[rows] = CapturedGraph.capture(
                 lambda inputs: decoder.decode(inputs.codes, inputs.streams[0], inputs.streams[1]),
-                partial(self._padding_inputs, frames),
-                sizes,
+                self._padding_inputs(frames, rows),
                 stream=self._stream,
                 pool=pool,
             )
-            for frames, sizes in captured_shapes(max_rows, max_frames).items()
-        }
+        self._graphs = {frames: GraphBuckets(graphs) for frames, graphs in by_frames.items()}
         self._staging = deque(
             _BatchStaging(max_frames, decoder.codebooks, decoder.frame_samples) for _ in range(self.max_in_flight)
         )

@@ -154,8 +154,8 @@ def codec(chip: ChipLimits) -> None:
     loaded = CodecDecoder(config, random_tensors(config))
     for dtype, all_rows in ((torch.float16, None), (torch.float32, FEW_ROWS)):
         decoder = GpuDecoder(loaded, 8, dtype, META, chip=chip)
-        for frames, sizes in captured_shapes(CODEC_ROWS, CODEC_FRAMES).items():
-            for rows in sizes if all_rows is None else set(sizes) & set(all_rows):
+        for rows, frames in captured_shapes(CODEC_ROWS, CODEC_FRAMES):
+            if all_rows is None or rows in all_rows:
                 decoder.decode(longs(rows, frames, GROUPS), longs(rows), longs(rows))
 
 

@@ -68,10 +68,9 @@ def launched(checkpoint: TalkerCheckpoint, shape: TableShape) -> None:
         CodecDecoder.from_checkpoint(checkpoint.codec_folder), 2 * SLOTS, torch.float16, torch.device("cpu"), chip=CHIP
     )
     decoder.fast_sine = True
-    for frames, sizes in captured_shapes(CODEC_ROWS, CODEC_FRAMES).items():
-        for rows in sizes:
-            streams = torch.tensor([[decoder.slots] * rows, [1] * rows])
-            decoder.decode(torch.zeros(rows, frames, decoder.codebooks, dtype=torch.int64), streams[0], streams[1])
+    for rows, frames in captured_shapes(CODEC_ROWS, CODEC_FRAMES):
+        streams = torch.tensor([[decoder.slots] * rows, [1] * rows])
+        decoder.decode(torch.zeros(rows, frames, decoder.codebooks, dtype=torch.int64), streams[0], streams[1])
 
 
 def talker_steps(checkpoint: TalkerCheckpoint, shape: TableShape, weights: dict[str, Tensor]) -> None:
