@@ -122,7 +122,7 @@ async def _speak(gateway: GatewayProcess, chance: random.Random, began_s: float,
                 log.mismatches.append(received.mismatch)
             if undisturbed and received.gaps_ms:
                 log.gaps_ms.append((now_s, max(received.gaps_ms)))
-            if client.closed.done():
+            if client.closed.done() or client.transport.is_closing():  # the latter a turn of the loop earlier
                 break
         client.abort()
 
