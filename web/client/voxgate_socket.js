@@ -129,8 +129,8 @@ export class SpeechSocket {
     this.askedAt = 0; // when silence made it ask for a message; 0 since the last message
     /** @type {any} */
     this.confirmTimer = null;
-    this.silenceTimer = setInterval(() => this.checkSilence(), SILENCE_CHECK_MS);
     this.socket = this.dial(resume ? "new" : null);
+    this.silenceTimer = setInterval(() => this.checkSilence(), SILENCE_CHECK_MS);
     this.adopt(this.socket);
     this.socket.onopen = () => {
       this.socket.onerror = null;
