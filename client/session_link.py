@@ -33,6 +33,9 @@ SILENCE_S = 2.0
 """Seconds without a message, while some are expected, after which the gateway is asked for one, and then given up."""
 ATTEMPT_S = 3.0
 """Seconds for one attempt to connect again."""
+ELSEWHERE, MAX_TRIES_ELSEWHERE, ELSEWHERE_PAUSE_S = "resume_elsewhere", 30, 0.05
+"""Code of a process that does not have the session, tries to reach the one that has it, and the pause between them,
+which grows by a tenth each: eight seconds in all."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0
 """Pauses between attempts: the first one, and the longest; each is twice the one before, more or less at random."""
 
@@ -205,26 +208,30 @@ class SessionLink:
         self.wire.abort()
         self.on_change(False)
         deadline_s = loop.time() + float(offer["within_ms"]) / 1000
-        pause_s = FIRST_PAUSE_S
+        pause_s, tries_elsewhere = FIRST_PAUSE_S, 0
         while (left_s := deadline_s - loop.time()) > 0:
             timeout_s = min(ATTEMPT_S, left_s)
             try:
                 async with asyncio.timeout(timeout_s):
-                    resumed = await self._attempt(timeout_s)
+                    answer = await self._attempt(timeout_s)
             except (ClientError, TimeoutError) as failure:
                 if isinstance(failure, ClientError) and not failure.retryable:
                     raise lost from failure
             else:
-                if resumed:
+                if answer == "resumed":
                     self.on_change(True)
                     return
-                break
+                tries_elsewhere += 1
+                if answer != ELSEWHERE or tries_elsewhere == MAX_TRIES_ELSEWHERE:
+                    break
+                await asyncio.sleep(ELSEWHERE_PAUSE_S * 1.1**tries_elsewhere * (0.5 + random.random()))
+                continue
             await asyncio.sleep(min(pause_s * (0.5 + random.random()), max(0.0, deadline_s - loop.time())))
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
         raise lost
 
-    async def _attempt(self, timeout_s: float) -> bool:
-        """Resumes over a new connection; returns False when the gateway refuses. Raises ClientError, TimeoutError."""
+    async def _attempt(self, timeout_s: float) -> str:
+        """Resumes over a new connection; returns "resumed" or the code of a refusal. Raises as `_open_again`."""
         assert self._offer is not None
         wire = await self._open_again(self._session, timeout_s)
         try:
@@ -233,7 +240,7 @@ class SessionLink:
             answer = json.loads(await wire.receive())
             if answer.get("type") != "resumed":
                 wire.abort()
-                return False
+                return str(answer.get("code"))
             self._offer = answer["resume"]
             self._drop_until(int(answer["received"]))
             self._written = self._confirmed
@@ -245,7 +252,7 @@ class SessionLink:
             raise
         self.wire, self._connected = wire, True
         self._notify()
-        return True
+        return "resumed"
 
     def _notify(self) -> None:
         self._changed.set()

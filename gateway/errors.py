@@ -10,6 +10,7 @@ VoxgateError
 │   ├── SlowConsumer            the client stopped reading; the socket closes
 │   ├── ClientGone              the socket closed; never sent, only counted
 │   └── ResumeFailed            no session can be resumed with this token
+│       └── ResumeElsewhere       the session is not of this process
 ├── AccessError
 │   ├── Unauthorized            API key missing, unknown, expired or forged
 │   ├── Forbidden               origin or key without permission
@@ -109,6 +110,13 @@ class ResumeFailed(RequestError):
     """No session can be resumed with this token: it is unknown, replaced, of another key, or its session has ended."""
 
     code = "resume_failed"
+
+
+class ResumeElsewhere(ResumeFailed):
+    """The session is not of this process: another one behind the same address may have it."""
+
+    code = "resume_elsewhere"
+    retryable = True
 
 
 class AccessError(VoxgateError):

@@ -18,7 +18,7 @@ from voxgate.pipeline.errors import AtCapacity, VoxgateError
 from ..access.caller import Caller, Grant
 from ..access.caller_share import CallerShare
 from ..access.usage import SharedUsage, TokenBucket
-from ..errors import SOCKETS_RETRY_MS, Draining, Limit, ResumeFailed
+from ..errors import SOCKETS_RETRY_MS, Draining, Limit, ResumeElsewhere, ResumeFailed
 from ..observability.events import REFUSED, Observer
 from ..resume_messages import Resume
 from ..session.admission import Admission
@@ -228,10 +228,12 @@ class Sessions:
         return resumable
 
     def resume(self, name: str, resume: Resume, grant: Grant, socket: LosableSocket) -> ResumableSocket:
-        """Has `socket` replace the connection of the session `name`. Raises ResumeFailed.
+        """Has `socket` replace the connection of the session `name`. Raises ResumeFailed, ResumeElsewhere.
 
         An error does not tell which sessions exist. A token that expires later than that of the session prolongs it.
         """
+        if not name.startswith(f"{self._run_id}-"):
+            raise ResumeElsewhere("this process does not have the session: connect again, to reach another one")
         found, slot = self._resumable.get(name, (None, None))
         try:
             if (

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from fakes.virtual_time import run, settle
 from voxgate.client.errors import ProtocolViolation, Refused, SessionLost, Unreachable
-from voxgate.client.session_link import ATTEMPT_S, CONFIRM_BYTES, CONFIRM_S, KEPT_CHARACTERS, SILENCE_S, SessionLink
+from voxgate.client.session_link import (
+    ATTEMPT_S,
+    CONFIRM_BYTES,
+    CONFIRM_S,
+    ELSEWHERE,
+    KEPT_CHARACTERS,
+    MAX_TRIES_ELSEWHERE,
+    SILENCE_S,
+    SessionLink,
+)
 
 WITHIN_S = 10.0
 OFFER = {"token": "first", "within_ms": 1000 * WITHIN_S, "unconfirmed_bytes": 262_144}
@@ -230,5 +239,24 @@ def test_flush_waits_for_queued_messages() -> None:
         await bench.link.close()
         assert bench.first.sent == [{"type": "interrupt"}]
         assert bench.first.closed
+
+    run(scene())
+
+
+def test_process_that_has_the_session_is_searched_for_a_bounded_number_of_times() -> None:
+    async def scene() -> None:
+        others = [ScriptedWire({"type": "error", "code": ELSEWHERE}) for _ in range(5)]
+        bench = Bench(*others, ScriptedWire(resumed(0), b"audio", BROKEN), ScriptedWire())
+        bench.first.put(BROKEN)
+        assert await bench.link.receive() == b"audio"
+        assert len(bench.attempts_s) == 6
+        assert bench.attempts_s[-1] < 1
+        bench.link.end(BROKEN)
+        lost = Bench(*(ScriptedWire({"type": "error", "code": ELSEWHERE}) for _ in range(MAX_TRIES_ELSEWHERE + 1)))
+        lost.first.put(BROKEN)
+        with pytest.raises(SessionLost):
+            await lost.link.receive()
+        assert len(lost.attempts_s) <= MAX_TRIES_ELSEWHERE
+        lost.link.end(BROKEN)
 
     run(scene())

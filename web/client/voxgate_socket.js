@@ -17,6 +17,8 @@ const ATTEMPT_MS = 3000; // for one attempt to connect again
 const FIRST_PAUSE_MS = 100; // between attempts; each is twice the one before, more or less at random
 const LAST_PAUSE_MS = 1000;
 const GIVEN_UP = 4002; // close code of a connection that is replaced; a browser cannot cut it
+const MAX_TRIES_ELSEWHERE = 30; // to reach the process that has the session
+const ELSEWHERE_PAUSE_MS = 50; // between them, growing by a tenth each: eight seconds in all
 const LOSS_CODES = new Set([1006, 1011]); // no close frame; no answer to a ping
 
 /**
@@ -249,17 +251,22 @@ export class SpeechSocket {
   async replace(event) {
     this.on.connection?.(true);
     const deadline = performance.now() + /** @type {any} */ (this.offer).within_ms;
-    for (let pause = FIRST_PAUSE_MS; performance.now() < deadline; pause = Math.min(2 * pause, LAST_PAUSE_MS)) {
+    let pause = FIRST_PAUSE_MS;
+    let elsewhere = 0;
+    while (performance.now() < deadline) {
       const outcome = await this.attempt(Math.min(ATTEMPT_MS, deadline - performance.now()));
       if (outcome === "resumed") return this.on.connection?.(false);
       if (outcome === "refused" || this.closing) break;
-      await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random())));
+      if (outcome === "elsewhere" && ++elsewhere === MAX_TRIES_ELSEWHERE) break;
+      const wait = outcome === "elsewhere" ? ELSEWHERE_PAUSE_MS * 1.1 ** elsewhere : pause;
+      if (outcome === "failed") pause = Math.min(2 * pause, LAST_PAUSE_MS);
+      await new Promise((resolve) => setTimeout(resolve, wait * (0.5 + Math.random())));
     }
     this.stopTimers();
     return this.on.closed(event);
   }
 
-  // Resolves to "resumed", "refused", or "failed".
+  // Resolves to "resumed", "refused", "failed", or "elsewhere" when another process has the session.
   attempt(timeoutMs) {
     return new Promise((resolve) => {
       const socket = this.dial(this.session);
@@ -279,6 +286,7 @@ export class SpeechSocket {
       };
       socket.onmessage = ({ data }) => {
         const answer = typeof data === "string" ? JSON.parse(data) : {};
+        if (answer.code === "resume_elsewhere") return end("elsewhere");
         if (answer.type !== "resumed" || this.closing) return end("refused");
         this.offer = answer.resume;
         this.drop(answer.received);

@@ -107,10 +107,12 @@ async def open_socket(world: World, chance: random.Random) -> str:
     protocol = chance.choice(["native", "native", "native", "elevenlabs", "deepgram"])
     headers, query = _credentials(world, chance)
     path = with_query(chance.choice(SOCKET_PATHS[protocol]), query)
+    if protocol == "native" and chance.random() < 0.5:
+        path = with_query(path, "resume=new")
     request = upgrade_request(HOST, path, headers)
     if early := chance.random() < 0.04:  # frames before the handshake is answered
         request += frame(TEXT, b'{"type":"ping"}') * 3
-    added = await world.add_peer(Peer(request, protocol), chance)
+    added = await world.add_peer(Peer(request, protocol, headers), chance)
     return f"{path} {headers}{' with early frames' * early}" if added else ""
 
 
@@ -318,6 +320,48 @@ async def vanish(world: World, chance: random.Random) -> str:
         return ""
     peer.vanish()
     return "closed"
+
+
+async def _resume(world: World, chance: random.Random, peer: Peer, fields: dict[str, object]) -> None:
+    """Connects another peer that resumes the session of `peer`, with these fields in place of the right ones."""
+    headers, query = _credentials(world, chance) if chance.random() < 0.2 else (peer.headers, "")
+    path = with_query(f"/v1/speech?resume={peer.session}", query)
+    other = Peer(upgrade_request(HOST, path, headers), "native", headers)
+    other.received = peer.received
+    if await world.add_peer(other, chance):
+        await asyncio.wait([other.answered], timeout=1)
+        good: dict[str, object] = {"type": "resume", "token": peer.token, "received": peer.received}
+        other.write(text_frame(**(good | fields)))
+
+
+@action(5)
+async def resume_session(world: World, chance: random.Random) -> str:
+    """A peer that lost its connection, or still has it, resumes its session, perhaps twice at once."""
+    sessions = [peer for peer in world.peers if peer.token]
+    if not sessions:
+        return ""
+    peer = chance.choice(sessions)
+    lost = chance.choice([peer.reset, peer.vanish, peer.stall, None]) if peer.open else None
+    if lost is not None:
+        lost()
+        await asyncio.sleep(chance.choice([0, 0.02, 1.2, 3.5]))
+    times = chance.choice([1, 1, 2])
+    for _ in range(times):
+        await _resume(world, chance, peer, {})
+    return f"{times} times, after {'no loss' if lost is None else lost.__name__}"
+
+
+@action(3)
+async def resume_wrongly(world: World, chance: random.Random) -> str:
+    """A peer resumes with a token or a count that is not right, or sends something else first."""
+    sessions = [peer for peer in world.peers if peer.token]
+    if not sessions:
+        return ""
+    peer, other = chance.choice(sessions), chance.choice(sessions)
+    tokens, counts = ({"token": "forged"}, {"token": other.token}, {"token": 1}), ({"received": 10**6}, {"received": 0})
+    wrong: dict[str, object] = chance.choice([*tokens, *counts, {"type": "ping"}])
+    await _resume(world, chance, peer, wrong)
+    return json.dumps(wrong)
 
 
 # The engine

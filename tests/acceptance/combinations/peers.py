@@ -47,8 +47,13 @@ class Peer(RawWebSocket):
 
     sock: socket.socket
 
-    def __init__(self, first: bytes, protocol: str) -> None:
+    def __init__(self, first: bytes, protocol: str, headers: tuple[str, ...] = ()) -> None:
         super().__init__(first)
+        self.headers = headers
+        self.session = self.token = ""
+        """With which its session can be resumed."""
+        self.received = 0
+        """Messages of the gateway, as those that resume count them."""
         self.protocol = protocol
         """Kind of messages that it sends: "native", "elevenlabs", "deepgram", or "http" for none."""
         self.reading = True
@@ -75,7 +80,16 @@ class Peer(RawWebSocket):
         super().data_received(data)
 
     def take_message(self, message: Any) -> None:
-        """Ignores it."""
+        """Remembers how its session can be resumed."""
+        if isinstance(message, dict):
+            self.received += message.get("type") != "resumed"
+            if isinstance(offer := message.get("resume"), dict):
+                self.session, self.token = message["session"], offer["token"]
+
+    def take_audio(self, payload: bytes) -> None:
+        """Counts it."""
+        del payload
+        self.received += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -112,7 +126,9 @@ class Peer(RawWebSocket):
 
     def half_close(self) -> None:
         """Sends the end of the stream and goes on reading."""
-        if self.transport.can_write_eof() and not self.transport.is_closing():
+        # With data still to be written, asyncio sends the end later, and fails if the connection is reset meanwhile.
+        waits = self.transport.get_write_buffer_size() > 0
+        if self.transport.can_write_eof() and not self.transport.is_closing() and not waits:
             self._half_closed = True
             with contextlib.suppress(OSError):  # the gateway closed the connection, which the peer has not seen yet
                 self.transport.write_eof()

@@ -13,7 +13,7 @@ from fakes.virtual_time import run, settle
 from voxgate.client.errors import SessionLost
 from voxgate.gateway.access.caller import Grant
 from voxgate.gateway.audio_header import AudioHeader
-from voxgate.gateway.errors import ResumeFailed
+from voxgate.gateway.errors import ResumeElsewhere
 from voxgate.gateway.observability.events import DETACHED, EXPIRED, REFUSED, RESUMED, Observer
 from voxgate.gateway.resume_messages import Resume
 from voxgate.gateway.transport.resumption import CONFIRM_MESSAGES, CONTESTED_S, UNCONFIRMED_BYTES
@@ -330,11 +330,11 @@ def test_resume_during_a_drain_is_allowed() -> None:
     run(scene())
 
 
-def test_unknown_session_is_refused() -> None:
+def test_session_of_another_process_is_to_be_looked_for_elsewhere() -> None:
     async def scene() -> None:
         async with network() as lossy:
             resume = Resume(type="resume", token="x", received=0)
-            with pytest.raises(ResumeFailed):
+            with pytest.raises(ResumeElsewhere):
                 lossy.sessions.resume("none", resume, lossy.grant(), GatewayEnd(LossyConnection(0)))
 
     run(scene())

@@ -21,7 +21,7 @@ from fakes.gateway.worker_processes import COMMAND, DEMO, UNPACED, connections, 
 from fakes.pipeline.base_checkpoint import write_demo_base
 from fakes.pipeline.tone_engine import ToneEngine, tones
 from fakes.waiting import DEADLINE_S, until
-from voxgate.client import Done, Queued, SpeechError, connect
+from voxgate.client import Audio, Done, Queued, Resumed, SpeechError, connect
 from voxgate.client.session import Session
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.settings import Settings
@@ -258,3 +258,22 @@ def test_settings_reach_a_worker_unchanged() -> None:
     settings = Settings(port=0, workers=3, keys=("a=sha256:" + "0" * 64,), voice_aliases=("x=y",))
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
     assert json.loads(settings.model_dump_json())["workers"] == 3
+
+
+async def test_session_is_resumed_in_the_worker_that_has_it() -> None:
+    """The kernel chooses a worker for each connection; the client tries until it is the right one."""
+    engine = ToneEngine(DEMO, step_s=0.01)
+    async with gateway(engine) as served, connect(url(served)) as session:
+        changes, samples = [], 0
+        async with session.utterance(seed=5) as utterance:
+            await utterance.feed("A few words to be said, and to be heard, over several connections.")
+            async for event in utterance.events():
+                if isinstance(event, Audio):
+                    samples += event.samples
+                    if event.seq in (2, 5, 8):
+                        session.transport.abort()
+                elif isinstance(event, Resumed):
+                    changes.append(event)
+        assert utterance.done is not None
+        assert samples == utterance.done.samples
+        assert len(changes) == 3
