@@ -350,3 +350,16 @@ def test_gateway_without_resuming_offers_nothing() -> None:
             assert len(lossy.sessions) == 0
 
     run(scene())
+
+
+def test_resume_in_the_middle_of_a_session_is_refused() -> None:
+    async def scene() -> None:
+        async with network() as lossy:
+            peer = await RawPeer(lossy).open()
+            await peer.send(type="resume", token=peer.token, received=1)
+            await peer.send(type="ping")
+            await peer.read(0.1)
+            assert [error["code"] for error in peer.of("error")] == ["bad_message"]
+            assert peer.of("pong")
+
+    run(scene())
