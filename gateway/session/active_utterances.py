@@ -8,6 +8,7 @@ from collections.abc import Callable
 from voxgate.pipeline.errors import EngineError, VoxgateError
 
 from ..errors import DuplicateUtterance, Limit, TooManyUtterances, UnknownUtterance
+from ..observability.events import Observer
 from .effects import CloseSpeech, EffectQueue
 from .lifecycle import State
 from .utterance import ServerUtterance
@@ -131,3 +132,20 @@ class Termination:
         if not utterance.speech_closed:
             utterance.speech_closed = True
             self._effects.add(CloseSpeech(utterance))
+
+
+def make_reporters(
+    observer: Observer, protocol: str, key: str
+) -> tuple[Callable[[VoxgateError], None], Callable[[ServerUtterance, str], None]]:
+    """What reports errors and ended utterances of a session to `observer`.
+
+    They do not refer to the session, so that an ended one is freed at once: collecting garbage would stop all sockets.
+    """
+
+    def on_error(error: VoxgateError) -> None:
+        observer.error_sent(protocol, error.code, error.reached)
+
+    def on_ended(utterance: ServerUtterance, outcome: str) -> None:
+        observer.utterance_ended(utterance.to_record(protocol, key, outcome))
+
+    return on_error, on_ended

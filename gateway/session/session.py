@@ -29,7 +29,7 @@ from ..errors import ClientGone, Limit, UtteranceEnded, UtteranceTimeout
 from ..message_parsing import MessageReference
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
-from .active_utterances import ActiveUtterances, Termination
+from .active_utterances import ActiveUtterances, Termination, make_reporters
 from .admission import Admission
 from .effects import Effect, EffectQueue, LoadDictionaries
 from .ending import SHUTDOWN, Ending
@@ -71,7 +71,7 @@ class ServerSession:
         settings = factory.settings
         self._rate_policy = RatePolicy(settings)
         self._utterances = ActiveUtterances(settings.utterances_per_session)
-        on_error, on_ended = _reporters(self._observer, protocol.name, caller.key)
+        on_error, on_ended = make_reporters(self._observer, protocol.name, caller.key)
         self._effects = EffectQueue(protocol, on_error)
         self._termination = Termination(name, self._utterances, self._effects, on_ended)
         self._timers = UtteranceTimers(
@@ -101,8 +101,13 @@ class ServerSession:
 
     @property
     def speaks(self) -> bool:
-        """Whether an utterance has a talker slot, waits for one, or has audio that was not sent yet."""
-        return any(utterance.ticket is not None for utterance in self._utterances.active)
+        """Whether an utterance is about to begin, waits for a talker slot, has one, or has audio that was not sent."""
+        return self._about_to_act or any(utterance.ticket is not None for utterance in self._utterances.active)
+
+    @property
+    def _about_to_act(self) -> bool:
+        """Whether a `start` waits for its dictionaries, or the protocol has something to do at once, as a POST has."""
+        return bool(self._held) or self._protocol.next_wake_s() == -math.inf
 
     @property
     def holds_slot(self) -> bool:
@@ -397,6 +402,8 @@ class ServerSession:
     def abort(self, ending: Ending = SHUTDOWN) -> None:
         """Ends every utterance and closes the socket."""
         self._termination.fail_all(ending.error())
+        if self._about_to_act:
+            self._effects.send_error(ending.error(), None)
         self._effects.close(ending.code, ending.reason)
         self._wake()
 
@@ -481,20 +488,3 @@ class ServerSession:
 
     def _ids(self, utterance: ServerUtterance) -> dict[str, str]:
         return {"session": self.name, "utterance": utterance.id}
-
-
-def _reporters(
-    observer: Observer, protocol: str, key: str
-) -> tuple[Callable[[VoxgateError], None], Callable[[ServerUtterance, str], None]]:
-    """What reports errors and ended utterances of a session to `observer`.
-
-    They do not refer to the session, so that an ended one is freed at once: collecting garbage would stop all sockets.
-    """
-
-    def on_error(error: VoxgateError) -> None:
-        observer.error_sent(protocol, error.code, error.reached)
-
-    def on_ended(utterance: ServerUtterance, outcome: str) -> None:
-        observer.utterance_ended(utterance.to_record(protocol, key, outcome))
-
-    return on_error, on_ended

@@ -53,15 +53,26 @@ class SlotWitness(Witness):
     6. An utterance is refused at once only if its caller has its share of the queue, or the queue is full and no other
        caller would keep as many places there after giving one up.
     7. A place is taken away only in a full queue, from the caller with most, for one that then has no more.
-    8. No time in the queue ends while an utterance that waits for text has held its slot without audio for as long.
+    8. No time in the queue ends while an utterance that waits for text has held its slot without audio for as long,
+       unless its client does not read or has lost its connection, which have limits of their own.
     """
 
     def __init__(
-        self, admission: AdmissionQueue, sessions: Iterable[ServerSession], share: float, places: int, wait_s: float
+        self,
+        admission: AdmissionQueue,
+        sessions: Iterable[ServerSession],
+        reads: Callable[[ServerSession], bool],
+        share: float,
+        places: int,
+        wait_s: float,
     ) -> None:
-        """`share`, `places` and `wait_s` as configured: of a caller, and in the queue; `sessions`: the open ones."""
+        """`share`, `places` and `wait_s` as configured: of a caller, and in the queue. `sessions`: the open ones.
+
+        `reads`: whether the client of a session reads.
+        """
         super().__init__(share)
-        self._admission, self._sessions, self._places, self._wait_s = admission, sessions, places, wait_s
+        self._admission, self._sessions, self._reads = admission, sessions, reads
+        self._places, self._wait_s = places, wait_s
         self._tickets: dict[Ticket, bool] = {}
         """Those that hold or wait, in the order in which they asked, and whether they go on with a speech."""
         self._last_grant_s: dict[str, float] = {}
@@ -155,7 +166,7 @@ class SlotWitness(Witness):
     def _starving(self, now_s: float) -> Iterator[str]:
         """Callers of utterances that wait for text, and have held their slots for a whole wait without audio."""
         for session in self._sessions:
-            for each in session.active:
+            for each in session.active if self._reads(session) and not session.backlog else ():
                 granted_s = None if each.ticket is None else each.ticket.granted_s
                 if granted_s is None or each.state is not State.SPEAKING or each.outbox.next_samples is not None:
                     continue

@@ -74,8 +74,9 @@ def _caller(slot: ConnectionSlot) -> str:
 
 
 def _speaks(slot: ConnectionSlot) -> bool:
-    """Whether the socket speaks or waits for a slot; one in its handshake cannot be closed either."""
-    return slot.session is None or any(utterance.ticket is not None for utterance in slot.session.active)
+    """Whether the socket speaks, is about to, or waits for a slot; one in its handshake cannot be closed either."""
+    session = slot.session
+    return session is None or session._about_to_act or any(each.ticket is not None for each in session.active)
 
 
 class ConnectionWitness(Witness):

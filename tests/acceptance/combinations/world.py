@@ -23,7 +23,9 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
+from voxgate.gateway.session.session import ServerSession
 from voxgate.gateway.settings import Settings
+from voxgate.gateway.transport.websocket import BoundedConnection
 
 from ..testbed.expected_audio import ReceivedUtterance
 from ..testbed.raw_websocket import upgrade_request
@@ -160,6 +162,7 @@ class World:
             SlotWitness(
                 self.gateway._admission,
                 listener.sessions,
+                self._reads,
                 share,
                 settings.queue_length,
                 settings.queue_wait_ms / 1000,
@@ -167,6 +170,13 @@ class World:
             SocketWitness(listener.sessions, share, settings.sockets),
             ConnectionWitness(listener._pool, share, connections, PROBE_RESERVE),
         )
+
+    def _reads(self, session: ServerSession) -> bool:
+        """Whether the session has a connection whose client reads what it is sent."""
+        server = self.gateway._listener._server
+        connections = [] if server is None else [each for each in server.connections if not each.paused]
+        slots = [each.slot for each in connections if isinstance(each, BoundedConnection)]
+        return any(slot is not None and slot.session is session for slot in slots)
 
     async def open(self) -> None:
         """Starts the gateway, waits for its engine, and connects the first listener."""
