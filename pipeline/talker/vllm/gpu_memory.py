@@ -35,8 +35,8 @@ FEW_SLOTS = 64
 """Slots up to which the codec decodes in small batches (`codec/service.py`), in a quarter of the memory."""
 FEW_SLOTS_BUFFER_BYTES, BUFFER_BYTES = 1_600_000_000, 2_600_000_000
 """Libraries, compiled kernels, graphs and the buffers of steps, of talker and codec together, with few slots and with
-more. Measured with few slots: 0.7 to 0.8 GB on an H200, 1.4 on an H100. With more, what was measured on both (6.6 GB with
-464 slots, 7.9 with 1,008, 7.7 with 1,600) less the 4.4 GB that the codec's graphs no longer take."""
+more. Measured with few slots: 0.7 to 0.8 GB on an H200, 1.4 on an H100. With more, what was measured on both (6.6 GB
+with 464 slots, 7.9 with 1,008, 7.7 with 1,600) less the 4.4 GB that the codec's graphs no longer take."""
 SLOT_BUFFER_BYTES = 1_200_000
 """What every slot adds to the buffers."""
 GRAPH_BYTES = 500_000_000

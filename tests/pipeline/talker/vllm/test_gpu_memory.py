@@ -108,6 +108,6 @@ def test_plan_survives_transport() -> None:
     ids=lambda value: "" if isinstance(value, MemoryNeeds) else str(value),
 )
 def test_needs_cover_what_was_measured_without_the_cache(needs: MemoryNeeds, slots: int, taken_gb: float) -> None:
-    """On an H100 and an H200: what the log of a start counted, and 0.7 GB outside of torch's allocator. The last two were
-    measured while the codec's graphs took 4.4 GB more, which are left out."""
+    """On an H100 and an H200: what the log of a start counted, and 0.7 GB outside of torch's allocator. The last two
+    were measured while the codec's graphs took 4.4 GB more, which are left out."""
     assert needs.least(slots) - needs.least_cache >= taken_gb * GB
