@@ -377,6 +377,8 @@ class InterruptedMessage(_ServerMessage):
 
 TEXT_WAITED_OUT = "text_waited_out"
 """Code of the warning that the text idle timeout ended an utterance."""
+ENGINE_RESTARTS = "engine_restarts"
+"""Code of the warning that an utterance pauses, because the engine was lost, and then goes on."""
 
 
 class WarningMessage(_ServerMessage):

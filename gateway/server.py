@@ -182,7 +182,7 @@ class Gateway:
 
     def _on_engine_ready(self) -> None:
         self._observer.engine_ready()
-        self._admit_waiting()
+        self._admission.renew(asyncio.get_running_loop().time())
 
     def _admit_waiting(self) -> None:
         """Admits queued utterances: the engine's capacity may have grown."""

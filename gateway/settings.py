@@ -222,6 +222,11 @@ class Settings(BaseModel):
         600,
         description="Seconds that an utterance may last in addition to three times the duration of the audio sent.",
     )
+    engine_loss_timeout_s: Annotated[float, Field(ge=0)] = Field(
+        60,
+        description="Seconds within which utterances continue after the loss of the speech engine, which restarts by "
+        "itself; they fail afterwards. 0: they fail at once.",
+    )
     ping_interval_s: Annotated[float, Field(gt=0)] = Field(10, description="Seconds between keep-alive pings.")
     ping_timeout_s: Annotated[float, Field(gt=0)] = Field(
         10, description="Seconds without a pong after which a socket is closed."

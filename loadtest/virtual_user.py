@@ -216,20 +216,24 @@ class Playback:
         return [1000 * (later - earlier) for earlier, later in pairwise(times)]
 
     def underruns(self, buffer_ms: float) -> int:
-        """How often a player that starts `buffer_ms` after the first message has nothing to play.
+        """How often a player that starts `buffer_ms` after the first message has nothing to play."""
+        return len(self.silences_s(buffer_ms))
+
+    def silences_s(self, buffer_ms: float) -> list[float]:
+        """How long each of its underruns lasts.
 
         After an underrun it continues with the next audio, so that one late message counts once.
         """
+        silences: list[float] = []
         if not self.arrivals:
-            return 0
+            return silences
         shift_s = self.arrivals[0][0] + buffer_ms / 1000
-        count = 0
         for arrival_s, pts, _ in self.arrivals:
             due_s = shift_s + pts / self.sample_rate_hz
             if arrival_s - due_s > _MIN_UNDERRUN_S:
-                count += 1
+                silences.append(arrival_s - due_s)
                 shift_s += arrival_s - due_s
-        return count
+        return silences
 
 
 def _ms(seconds: float) -> float | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from voxgate.codecs.pcm import FRAME_MS
 
-from .errors import EngineError, RequestError
+from .errors import EngineError, EngineLost, RequestError
 from .interface import Speech
 from .step_times import LatencyCurve, StepTimes
 
@@ -205,6 +205,7 @@ async def _speak(speech: Speech) -> None:
         speech.push_text(_TEXT)
         speech.end()
         async for _ in speech:
-            pass
+            if speech.lost:
+                raise EngineLost("the engine was lost while its capacity was measured")
     finally:
         await speech.aclose()

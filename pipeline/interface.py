@@ -204,14 +204,16 @@ class Speech(Protocol):
     """One utterance being spoken. Not thread-safe; every method belongs to the event loop.
 
     Iterate it for `SpeechChunk`s; the iteration ends after the last frame, then `finish_reason` is set. It raises
-    EngineLost or GenerationFailed when the engine fails. Cancelling an iteration loses nothing; `aclose` stops the
-    speech.
+    GenerationFailed when this speech fails. Cancelling an iteration loses nothing; `aclose` stops the speech.
     """
 
     seed: int
     """The seed in use, chosen by the pipeline when the request had none."""
     finish_reason: FinishReason | None
     milestones: Milestones
+    lost: bool
+    """Whether the engine was lost, so that it has no slots and `resume` has to follow. The iteration returns the
+    audio that is there, a chunk without audio, and waits."""
 
     @property
     def characters(self) -> int:
@@ -277,9 +279,9 @@ class Speech(Protocol):
         """
 
     def resume(self, place: LeasedSlots | None = None) -> None:
-        """Goes on in a free slot, or in the leased slots `place`, as if it had kept its own.
+        """Goes on in a free slot, or in the leased slots `place`, as if it had kept its own: no sample differs.
 
-        Raises AtCapacity (no free slot), EngineNotReady; then `aclose` remains to be called.
+        Raises AtCapacity (no free slot), EngineNotReady; then it may be called again, or `aclose`.
         """
 
     async def aclose(self) -> None:
@@ -344,7 +346,7 @@ class Synthesizer(Protocol):
         """Loads everything; returns when speech can be opened. Raises EngineError; then no process is left behind."""
 
     async def close(self) -> None:
-        """Stops every engine process; open speeches raise EngineLost."""
+        """Stops every engine process; open speeches are `lost`."""
 
     def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> Speech:
         """Begins an utterance in a free slot, or in the leased slots `place`.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .codec.client import CodecClient
 from .credit import StaggeredCredit
-from .errors import AtCapacity, EngineError, EngineLost, EngineNotReady
+from .errors import EngineError, EngineLost, EngineNotReady
 from .interface import EngineState, LeasedSlots, SpeechRequest
 from .ipc.codec_wire import Codes
 from .ipc.engine_messages import Attach, Attached, Message
@@ -67,17 +67,17 @@ class RemoteSynthesizer(VoiceModel):
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def attach(self, attachment: Attach) -> None:
-        """Connects to an engine; the result is sent to the speech process (`Attached`).
+    def attach(self, attachment: Attach, on_attached: Callable[[], None]) -> None:
+        """Connects to an engine; the result is sent to the speech process (`Attached`), and success to `on_attached`.
 
         For the engine that this process is attached to already, only lost connections are restored.
         """
         if self._talker is None or self._talker.address != attachment.reports:
             self.detach("the engine was restarted")
         self._stop_attaching()
-        self._attaching = asyncio.create_task(self._attach(attachment), name="attaching")
+        self._attaching = asyncio.create_task(self._attach(attachment, on_attached), name="attaching")
 
-    async def _attach(self, attachment: Attach) -> None:
+    async def _attach(self, attachment: Attach, on_attached: Callable[[], None]) -> None:
         if self._codec is None or not self._codec.ready:
             codec = CodecClient(attachment.codec_slots, attachment.max_job_frames, on_death=self._codec_died)
             try:
@@ -96,9 +96,10 @@ class RemoteSynthesizer(VoiceModel):
             self._codec = codec
             self.slots = self._talker.shape.slots
         self._send(Attached(None))
+        on_attached()
 
     def detach(self, reason: str) -> None:
-        """Ends the use of the engine: running speeches raise EngineLost with `reason`."""
+        """Ends the use of the engine, for `reason`: running speeches are lost."""
         self._stop_attaching()
         talker, self._talker = self._talker, None
         if talker is not None:
@@ -128,7 +129,7 @@ class RemoteSynthesizer(VoiceModel):
     def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> UtteranceSpeech:
         """Begins an utterance in leased slots.
 
-        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, EngineNotReady; AtCapacity without slots.
+        Raises UnknownVoice, UnknownLanguage, UnsupportedOption; EngineNotReady, also without slots.
         """
         self._check_ready()
         paced = request.paced
@@ -148,7 +149,7 @@ class RemoteSynthesizer(VoiceModel):
     def _take_slots(self, place: LeasedSlots | None, context: Codes, *, paced: bool) -> SpeechSlots:
         talker, codec = self._check_ready()
         if place is None:
-            raise AtCapacity("no slot was leased for the utterance")
+            raise EngineNotReady("no slot is leased for the utterance")
         return SpeechSlots(
             partial(talker.open, place.talker),
             codec.open_in(place.codec, paced=paced, context=context),

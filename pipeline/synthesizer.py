@@ -78,6 +78,8 @@ class QwenSynthesizer(VoiceModel):
         self._progress = StartProgress(options.start_history)
         self._credit = StaggeredCredit(options.device)
         self._processes: _Processes | None = None
+        self._measured: Capacity | None = None
+        """What the first start has measured, which holds for the next ones."""
         self._starting = True
         """Whether a start, the first or a later one, has not finished."""
         self._leased = 0
@@ -131,7 +133,7 @@ class QwenSynthesizer(VoiceModel):
         preload_vllm(self._options.device, self._options.talker_threads)
 
     async def start(self) -> None:
-        """Starts both processes and measures their capacity; can be called again after `close`.
+        """Starts both processes, and measures their capacity the first time; can be called again after `close`.
 
         Raises EngineError. After an error or a cancellation no process is left behind.
         """
@@ -141,10 +143,8 @@ class QwenSynthesizer(VoiceModel):
         try:
             await processes.start(self._progress)
             self._processes = processes
-            self._progress.enter("measuring how fast it speaks")
-            await calibrate(processes.capacity, self.slots, lambda frames: self.open(self._calibration_request(frames)))
-            # Utterances that were cut give no pace of the voice.
-            self._pace.clear()
+            if self._measured is None:
+                await self._calibrate(processes.capacity)
             freeze_gc()
             self._progress.finish()
         except BaseException:
@@ -152,8 +152,15 @@ class QwenSynthesizer(VoiceModel):
             raise
         self._starting = False
 
+    async def _calibrate(self, capacity: Capacity) -> None:
+        self._progress.enter("measuring how fast it speaks")
+        await calibrate(capacity, self.slots, lambda frames: self.open(self._calibration_request(frames)))
+        self._measured = capacity
+        # Utterances that were cut give no pace of the voice.
+        self._pace.clear()
+
     async def close(self) -> None:
-        """Stops both processes; open speeches raise EngineLost. Safe to call twice."""
+        """Stops both processes; open speeches are lost. Safe to call twice."""
         processes, self._processes = self._processes, None
         self._starting = False
         if processes is not None:
@@ -178,6 +185,9 @@ class QwenSynthesizer(VoiceModel):
     def _build(self) -> _Processes:
         codec = self._build_codec()
         talker = self._build_talker(self.slots, codec.in_process_options)
+        if self._measured is not None:
+            talker.times, codec.times = (stage.times for stage in self._measured.stages)
+            return _Processes(talker, codec, self._measured)
         stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.batch_frames))
         return _Processes(talker, codec, Capacity(stages, self.slots))
 

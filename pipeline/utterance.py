@@ -17,7 +17,7 @@ from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 from .alignment.word_timing import WordTiming, WordTimingFeed
 from .codec.resumable_stream import ResumableStream
 from .credit import CreditRounds
-from .errors import EmptyText, GenerationFailed, TextTooLong, VoxgateError
+from .errors import EmptyText, EngineLost, GenerationFailed, TextTooLong, VoxgateError
 from .interface import FinishReason, LeasedSlots, Milestones, SpeechChunk, WordTime
 from .prosody.shaper import SpeechShaper
 from .silence import LeadingSilence, SilenceRun
@@ -27,15 +27,10 @@ from .text.markup.writer import Mark, Piece
 from .text.text_turns import ALIGNMENT_CHARACTERS, PendingText, TextTurns
 from .text.token_queue import TokenQueue
 from .text.utterance_text import SpeechToken, UtteranceText
-from .utterance_plan import FrameCounts, SpeechSlots, TakeSlots, UtterancePlan
+from .utterance_plan import FIRST_CHARACTERS, MAX_TRIMMED_FRAMES, FrameCounts, SpeechSlots, TakeSlots, UtterancePlan
 
 log = logging.getLogger(__name__)
 
-FIRST_CHARACTERS = 16
-"""Characters of a long first fragment that are tokenized before the rest: enough for the first token, with which the
-talker begins."""
-MAX_TRIMMED_FRAMES = 12
-"""Most frames of leading silence that are cut off, about 1 s."""
 CLOSE_DEADLINE_S = 30.0
 """How long `aclose` waits for the engine; longer than the engine's watchdogs take to find that it hangs."""
 
@@ -65,10 +60,10 @@ class UtteranceSpeech:
         self.milestones = Milestones()
         self.holds_slot = False
         """Whether it holds one of the talker's slots now; between two generations it holds none."""
-        self.suspended = False
+        self.suspended = self.lost = False
         self._plan, self._text, self._timing = plan, text, timing
         self._slots, self._take_slots, self._credit, self._on_end = slots, take_slots, credit, on_end
-        self._codec = ResumableStream(slots.codec)
+        self._codec = ResumableStream(slots.codec, self._lose, plan.prompt.reference.astype(np.int16))
         self._text_turns = text_turns or TextTurns()
         self._pending = PendingText(self._text_turns, self._push_now, self._flush_now, self._end_now, self._fail_text)
         self.characters = 0
@@ -113,7 +108,9 @@ class UtteranceSpeech:
 
     @property
     def waiting_for_text(self) -> bool:
-        if self._tokens.ended or self._tokens or self._text_closed or self._pending or self._shaper.has_marks:
+        if self.lost or self._tokens.ended or self._tokens:
+            return False
+        if self._text_closed or self._pending or self._shaper.has_marks:
             return False
         frames = self._frames
         allowed = frames.generated if self._generation is None else frames.before + self._generation.text_frames
@@ -185,7 +182,7 @@ class UtteranceSpeech:
     def _end_tokens(self) -> None:
         self._tokens.ended = True
         self._feed_generation()
-        if self.suspended and not self.needs_slot:
+        if self.suspended and not (self.lost or self.needs_slot):
             self._codec.finish()
 
     def _add_tokens(self, tokens: Sequence[SpeechToken]) -> None:
@@ -249,7 +246,7 @@ class UtteranceSpeech:
         return self.suspended and (bool(self._tokens or self._pending) or resumes)
 
     async def suspend(self) -> bool:
-        if self._closed or self._speaking.done() or not self.waiting_for_text:
+        if self._closed or self.suspended or self._speaking.done() or not self.waiting_for_text:
             return False
         if self._generation is not None and self._generation.finish_reason is not None:
             return False
@@ -260,23 +257,35 @@ class UtteranceSpeech:
         await self._slots.wait_free()
         return True
 
+    def _lose(self) -> None:
+        """The engine is lost: gives the slots up as they are. The iteration returns, and `resume` has to follow."""
+        if not (self.suspended or self._closed):
+            self.suspended = self.lost = True
+            self._codec.wake()
+            if asyncio.current_task() is not self._speaking:
+                self._speaking.cancel()
+
     def resume(self, place: LeasedSlots | None = None) -> None:
         self._slots = self._take_slots(place, self._codec.context)
         self._codec.resume(self._slots.codec)
-        self.suspended = False
-        self._speaking = self._begin_speaking()
+        self.suspended = self.lost = False
+        self._speaking = self._begin_speaking(self._speaking)
 
-    def _begin_speaking(self) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._speak(), name="utterance")
-        task.add_done_callback(lambda _: self.suspended or self._on_end(self))
+    def _begin_speaking(self, previous: asyncio.Task[None] | None = None) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._speak(previous), name="utterance")
+        task.add_done_callback(lambda done: self._speaks_on(done) or self._on_end(self))
         return task
 
     # Generations
 
-    async def _speak(self) -> None:
-        """Runs one generation after the other until the text has ended; the task of the utterance."""
+    async def _speak(self, previous: asyncio.Task[None] | None) -> None:
+        """Runs one generation after the other until the text has ended, behind `previous`, the task before."""
         try:
-            while await self._has_text():
+            if previous is not None:
+                await asyncio.wait({previous})
+                await self._leave_generation()
+                self._begin_error = None
+            while not self.suspended and await self._has_text():
                 await self._run_generation()
         except VoxgateError as error:
             self._error = error
@@ -284,17 +293,21 @@ class UtteranceSpeech:
             log.exception("utterance failed")
             self._error = GenerationFailed("the utterance failed")
         finally:
-            if not self.suspended:
+            if not self._speaks_on(asyncio.current_task()):
                 self._codec.finish()
+
+    def _speaks_on(self, ending: asyncio.Task[None] | None) -> bool:
+        """Whether another task follows that of the utterance which ends."""
+        return self.suspended or ending is not self._speaking
 
     async def _has_text(self) -> bool:
         """Waits for a generation that was begun, or a token to begin one with; False when none will come."""
         if self._dropping is not None:
             await self._drop_text(*self._dropping)
         while self._generation is None and self._begin_error is None:
-            if self._continuation is not None and (self._tokens or self._tokens.ended):
+            if self._continuation is not None:
                 return True
-            text = self._continuation is None and self._tokens.has_text()
+            text = self._tokens.has_text()
             self._place_marks()
             if self._at_max_frames and (text or self._length_reached):
                 self._length_reached = True
@@ -369,6 +382,8 @@ class UtteranceSpeech:
             else:
                 self._end_segment()
             over = True
+        except EngineLost:
+            self._lose()
         finally:
             await self._leave_generation(over=over)
 
@@ -418,8 +433,9 @@ class UtteranceSpeech:
                 if self._error is not None:
                     raise self._error
                 return self._last_words()
-            pcm = await self._next_speech()
-            frames = self._frames
+            pcm, frames = await self._next_speech(), self._frames
+            if self.lost and not len(pcm):
+                return SpeechChunk(pcm, frames.delivered, 0)
             frames.delivered += len(pcm) // FRAME_SAMPLES
             self._shaper.push(pcm, frames.delivered + self._leading.frames)
         if self.milestones.first_pcm_s is None:
@@ -453,10 +469,9 @@ class UtteranceSpeech:
     def _end_in_silence(self) -> None:
         """Lets the talker end with its next frame, if all text was spoken."""
         generation = self._generation
-        if generation is not None and self._text_closed:
-            generated = self._frames.generated - self._frames.before
-            if generated >= generation.text_frames:
-                generation.cap(generation.frames)
+        made = self._frames.generated - self._frames.before
+        if generation is not None and self._text_closed and made >= generation.text_frames:
+            generation.cap(generation.frames)
 
     def _last_words(self) -> SpeechChunk:
         if self.finish_reason is not None or self._closed:

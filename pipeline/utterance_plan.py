@@ -16,6 +16,12 @@ from .interface import NATURAL, LeasedSlots, Prosody
 from .talker.generation import Generation, Sampling
 from .talker.prompt import Prompt
 
+FIRST_CHARACTERS = 16
+"""Characters of a long first fragment that are tokenized before the rest: enough for the first token, with which the
+talker begins."""
+MAX_TRIMMED_FRAMES = 12
+"""Most frames of leading silence that are cut off, about 1 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class UtterancePlan:

@@ -41,6 +41,10 @@ class SlotDecoder(Protocol):
     def frame_samples(self) -> int: ...
 
     @property
+    def context_frames(self) -> int:
+        """Frames before a chunk on which its audio depends: a stream that repeats them goes on with the same audio."""
+
+    @property
     def device(self) -> torch.device: ...
 
     def decode(self, codes: Tensor, slots: Tensor, fresh: Tensor) -> Tensor:
@@ -76,7 +80,7 @@ class StatefulDecoder:
     def __init__(self, decoder: CodecDecoder, slots: int) -> None:
         self._decoder, self.slots = decoder, slots
         self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
-        self.frame_samples = decoder.frame_samples
+        self.frame_samples, self.context_frames = decoder.frame_samples, decoder.config.exact_left_context
         self._slab = decoder.initial_state(slots + 1)
 
     @torch.inference_mode()
@@ -96,6 +100,7 @@ class OverlapDecoder:
     ) -> None:
         """`device`: that of `decoder`; the CPU unless given."""
         self._decoder, self.slots, self.left_context = decoder, slots, left_context
+        self.context_frames = left_context
         self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
         self.frame_samples = decoder.frame_samples
         self.device = torch.device("cpu") if device is None else device

@@ -40,6 +40,10 @@ class UtteranceRecord:
     """Times the playback clock ran dry with text still to be spoken."""
     underrun_s: float
     """Total duration of underruns in seconds."""
+    continued: int
+    """Times it went on in the next engine after a loss."""
+    silence_s: float
+    """Time without audio because of such losses, which is no underrun."""
     started_s: float
     queued_s: float | None
     """When it asked for a slot, with its first speakable text; None when it never did."""
@@ -142,6 +146,7 @@ class UsageLog(Observer):
             "ttfa_ms": _ms(record.ttfa_s),
             "queue_ms": _ms(record.queue_wait_s),
             "underruns": record.underruns,
+            "continued": record.continued,
         }
         log.info("utterance over", extra=fields)
 

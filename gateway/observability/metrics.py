@@ -20,7 +20,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from voxgate.pipeline.errors import AtCapacity
+from voxgate.pipeline.errors import AtCapacity, EngineLost
 from voxgate.pipeline.interface import EngineState
 
 from ..errors import Draining, Limit
@@ -101,6 +101,18 @@ class Metrics(Observer):
         self._underrun_seconds = Counter(
             "voxgate_underrun_seconds", "Time spent in underruns.", protocol, registry=registry
         )
+        self._continued = Counter(
+            "voxgate_continued_utterances",
+            "Times an utterance went on in the next engine after a loss of the engine.",
+            protocol,
+            registry=registry,
+        )
+        self._silence_seconds = Counter(
+            "voxgate_engine_loss_silence_seconds",
+            "Time that listeners heard nothing because of a loss of the engine.",
+            protocol,
+            registry=registry,
+        )
         self._bytes = Counter(
             "voxgate_audio_bytes", "Audio sent, without message headers.", ("protocol", "codec"), registry=registry
         )
@@ -134,11 +146,14 @@ class Metrics(Observer):
                 self._underruns,
                 self._underrun_utterances,
                 self._underrun_seconds,
+                self._continued,
+                self._silence_seconds,
             ):
                 series.labels(protocol)
             for outcome in (DONE, INTERRUPTED, _FAILED):
                 self._utterances.labels(protocol, outcome)
-            self._errors.labels(protocol, AtCapacity.code)
+            for code in (AtCapacity.code, EngineLost.code):
+                self._errors.labels(protocol, code)
         for reason in (AtCapacity.code, Draining.code):
             self._refused.labels(reason)
         for event in (DETACHED, RESUMED, EXPIRED, REFUSED):
@@ -201,6 +216,8 @@ class Metrics(Observer):
         self._underruns.labels(record.protocol).inc(record.underruns)
         self._underrun_utterances.labels(record.protocol).inc(record.underruns > 0)
         self._underrun_seconds.labels(record.protocol).inc(record.underrun_s)
+        self._continued.labels(record.protocol).inc(record.continued)
+        self._silence_seconds.labels(record.protocol).inc(record.silence_s)
         self._characters.labels(record.key).inc(record.characters)
         self._audio.labels(record.key).inc(record.audio_s)
         self._key_utterances.labels(record.key).inc()

@@ -39,7 +39,8 @@ _SMOOTHING = 0.1
 class Ticket:
     """One utterance's place in the queue, or its slot.
 
-    `on_change(ticket, now_s)` is called when the position changes and when the slot is granted or refused.
+    `on_change(ticket, now_s)` is called when the position changes, when the slot is granted or refused, and when it is
+    granted again in the next engine.
     """
 
     caller: Caller
@@ -119,7 +120,8 @@ class AdmissionQueue:
         self._slots, self._free_slots = slots, free_slots
         self._queue_length = queue_length
         self._wait_s = wait_ms / 1000
-        self._holding = 0
+        self._granted: dict[Ticket, None] = {}
+        """Tickets that hold a slot, in the order of their grants."""
         self._held: Counter[str] = Counter()
         """Slots by the caller's name."""
         self._waiting: dict[str, deque[Ticket]] = {}
@@ -133,7 +135,7 @@ class AdmissionQueue:
 
     @property
     def active(self) -> int:
-        return self._holding
+        return len(self._granted)
 
     @property
     def queued(self) -> int:
@@ -180,12 +182,18 @@ class AdmissionQueue:
                 self._share.refuse(ticket.caller.name, now_s)
         else:
             self._close(ticket)
-            self._holding -= 1
+            del self._granted[ticket]
             self._held[ticket.caller.name] -= 1
             if not self._held[ticket.caller.name]:
                 del self._held[ticket.caller.name]
             held_ms = (now_s - ticket.granted_s) * 1000
             self._mean_hold_ms += _SMOOTHING * (held_ms - self._mean_hold_ms)
+        self.admit(now_s)
+
+    def renew(self, now_s: float) -> None:
+        """The engine was started again: utterances that hold a slot go on in it before others are admitted."""
+        for ticket in tuple(self._granted):
+            ticket.on_change(ticket, now_s)
         self.admit(now_s)
 
     def admit(self, now_s: float) -> None:
@@ -261,7 +269,7 @@ class AdmissionQueue:
         """Returns whether the caller has less than its share of the slots, or more are free than the reserve."""
         slots = self._slots()
         reserve = max(1, math.ceil(_RESERVE * slots))
-        return slots - self._holding > reserve or self._held[name] < self._share.limit(name, slots, now_s)
+        return slots - len(self._granted) > reserve or self._held[name] < self._share.limit(name, slots, now_s)
 
     def _next_caller(self, now_s: float) -> str | None:
         """Returns the caller that gets the next slot; None when none waits, or all have their share."""
@@ -272,7 +280,7 @@ class AdmissionQueue:
         return sorted(self._waiting, key=lambda name: self._last_turn.get(name, 0))
 
     def _grant(self, ticket: Ticket, now_s: float) -> None:
-        self._holding += 1
+        self._granted[ticket] = None
         self._held[ticket.caller.name] += 1
         self._grants += 1
         self._last_turn[ticket.caller.name] = self._grants
@@ -280,12 +288,13 @@ class AdmissionQueue:
         ticket.position = ticket.eta_ms = 0
 
     def _free(self) -> float:
-        return min(self._slots() - self._holding, self._free_slots())
+        return min(self._slots() - len(self._granted), self._free_slots())
 
     def _eta_ms(self, position: int) -> int:
         """Expected wait at `position`: slots become free one by one; those above the limit are not granted again."""
-        releases = position + max(0, self._holding - self._slots())
-        return math.ceil(self._mean_hold_ms * releases / max(1, self._holding))
+        holding = len(self._granted)
+        releases = position + max(0, holding - self._slots())
+        return math.ceil(self._mean_hold_ms * releases / max(1, holding))
 
     def _renumber(self, now_s: float, silent: Ticket | None = None) -> None:
         """Updates positions and calls `on_change` of the tickets that moved, except of `silent`."""
@@ -325,5 +334,5 @@ class CapacityPolicy:
         return capacity if limit is None else min(limit, capacity)
 
     def free_slots(self) -> float:
-        """Free slots of the talker; infinity without an engine, so that utterances fail at once instead of waiting."""
-        return self._synthesizer.free_slots if self._synthesizer.state.speaks else math.inf
+        """Free slots of the talker; 0 without an engine, which restarts by itself."""
+        return self._synthesizer.free_slots if self._synthesizer.state.speaks else 0

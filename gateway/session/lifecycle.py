@@ -4,6 +4,7 @@ open ──enqueue──▶ queued ──admit──▶ speaking ──end──
                      └──end──▶ queued_ended ──admit──────▲
 speaking ──suspend──▶ suspended ──enqueue──▶ queued
                           └──end──▶ suspended_ended ──enqueue──▶ queued_ended
+(suspended ──admit──▶ speaking; ending ──suspend──▶ suspended_ended ──admit──▶ ending)
 (from every state before done: interrupt ──▶ interrupted, fail ──▶ failed)
 """
 
@@ -26,7 +27,8 @@ class State(StrEnum):
     ENDING = "ending"
     """Generates speech; its text is complete."""
     SUSPENDED = "suspended"
-    """Waited for text while others waited for a slot, and gives its own up; accepts text, with which it asks again."""
+    """Has no slot in the engine; accepts text. It waited for text while others waited for a slot, and asks again with
+    its next text; or the engine was lost, and it keeps its place for the next one."""
     SUSPENDED_ENDED = "suspended_ended"
     """As SUSPENDED; its text is complete."""
     DRAINING = "draining"
@@ -43,9 +45,9 @@ class Event(StrEnum):
     ENQUEUE = "enqueue"
     """It asks for a talker slot, with its first speakable text."""
     ADMIT = "admit"
-    """It gets a talker slot, or keeps the one that it was to give up."""
+    """It gets a talker slot, of this engine or the next, or keeps the one that it was to give up."""
     SUSPEND = "suspend"
-    """It gives its slot up."""
+    """It gives its slot up, or has lost it with the engine."""
     TEXT = "text"
     FLUSH = "flush"
     END = "end"
@@ -102,7 +104,7 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.SPOKEN: State.DRAINING,
         **_ABORT,
     },
-    State.ENDING: {Event.SPOKEN: State.DRAINING, **_ABORT},
+    State.ENDING: {Event.SPOKEN: State.DRAINING, Event.SUSPEND: State.SUSPENDED_ENDED, **_ABORT},
     State.DRAINING: {Event.DRAINED: State.DONE, **_ABORT},
     # Audio is sent ahead of playback, so the client may interrupt after the last packet was sent.
     State.DONE: {Event.INTERRUPT: State.INTERRUPTED},

@@ -99,6 +99,16 @@ class ServerUtterance:
         """When it first got a slot."""
         self._sent_before_slot = 0
         """Samples sent before it got its present slot."""
+        self.lost_s: float | None = None
+        """Since when it waits for the next engine; None while it does not."""
+        self.renewed = False
+        """Whether the next engine was there before its loss was noticed."""
+        self._continued = 0
+        """Times it went on after the loss of the engine."""
+        self._seam = False
+        """Whether the next packet may be late because of such a loss."""
+        self._silence_s = 0.0
+        """Time without audio because of such losses."""
         self._first_text_s: float | None = None
         self._first_packet_s: float | None = None
         self._active_s = 0.0
@@ -272,9 +282,30 @@ class ServerUtterance:
         ticket, self.ticket = self.ticket, None
         return ticket
 
-    def resume(self) -> None:
+    @property
+    def has_slot(self) -> bool:
+        """Whether it has a slot in the engine, as far as is known."""
+        return self.state in (State.SPEAKING, State.ENDING)
+
+    @property
+    def awaits_slot(self) -> bool:
+        """Whether it goes on as soon as its ticket has a slot."""
+        return self.lost_s is not None or self.state in (State.QUEUED, State.QUEUED_ENDED)
+
+    def lose(self, now_s: float) -> None:
+        """Its slot was lost with the engine; `resume` follows."""
+        if self.has_slot:
+            self.state = follow(self.state, Event.SUSPEND)
+        self.lost_s, self._seam = now_s, True
+
+    def resume(self, now_s: float) -> None:
         """It has a slot again, or keeps its own."""
         self.state = follow(self.state, Event.ADMIT)
+        self.renewed = False
+        if self.lost_s is not None:
+            self.lost_s = None
+            self._continued += 1
+            self._active_s = now_s
 
     def on_audio(self, chunk: SpeechChunk) -> None:
         """Encodes a chunk into the outbox."""
@@ -313,7 +344,10 @@ class ServerUtterance:
             return None
         underrun_s = self.pacer.send(samples, now_s)
         text_was_late = now_s - underrun_s <= self._text_gap_s + _TEXT_LATENCY_S
-        if underrun_s > _UNDERRUN_MIN_S and samples and not text_was_late:
+        if self._seam and samples:
+            self._silence_s += underrun_s
+            self._seam = self.lost_s is not None
+        elif underrun_s > _UNDERRUN_MIN_S and samples and not text_was_late:
             self._underruns += 1
             self._underrun_s += underrun_s
         if self._first_packet_s is None:
@@ -369,6 +403,8 @@ class ServerUtterance:
             audio_bytes=self.outbox.sent_bytes,
             underruns=self._underruns,
             underrun_s=self._underrun_s,
+            continued=self._continued,
+            silence_s=self._silence_s,
             started_s=self._started_s,
             queued_s=self._queued_s,
             granted_s=self._granted_s,
@@ -400,7 +436,7 @@ class ServerUtterance:
 
     def text_deadline_s(self, timeout_s: float) -> float:
         """When it has waited `timeout_s` for text without sending audio; infinity once its text is complete."""
-        open_text = self.state in (State.OPEN, State.SPEAKING, State.SUSPENDED)
+        open_text = self.state in (State.OPEN, State.SPEAKING, State.SUSPENDED) and self.lost_s is None
         return self._active_s + timeout_s if open_text else math.inf
 
     def starved_from_s(self, silence_s: float, total_s: float) -> float:

@@ -85,7 +85,7 @@ class Broker:
             self._admission.release(ticket, now_s)
 
     def engine_lost(self) -> None:
-        """The engine is lost: its leases end, because the next engine reuses the slot numbers."""
+        """The engine is lost: its leases end, because the next engine reuses the slot numbers; it grants new ones."""
         leases, self._leases = self._leases, {}
         for lease in leases.values():
             lease.release()
@@ -128,10 +128,12 @@ class Broker:
         if not ticket.granted:
             self._send(TicketMoved(number, ticket.position, ticket.eta_ms))
             return
+        if number in self._leases:
+            return
         try:
             lease = self._leases[number] = self._lender.lease()
         except EngineError:
-            # The utterance reports the missing engine itself, as it does without workers.
+            # The utterance handles the missing engine itself, as it does without workers.
             self._send(TicketGranted(number, None))
         except VoxgateError as error:
             self._refuse(number, error)

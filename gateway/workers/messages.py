@@ -70,7 +70,10 @@ class TicketMoved(Message, frozen=True):
 
 
 class TicketGranted(Message, frozen=True):
-    """Speech process: an utterance is admitted with these slots of talker and codec; None without an engine."""
+    """Speech process: an utterance is admitted with these slots of talker and codec; None without an engine.
+
+    Sent again, with other slots, after a restart of the engine.
+    """
 
     ticket: int
     slots: tuple[int, int] | None

@@ -65,6 +65,17 @@ class RemoteAdmission:
         del self._open[number], self._wait_until_s[number]
         self._send(Leave(number))
 
+    def on_engine_lost(self) -> None:
+        """The engine is lost, and with it every leased slot; those of the next engine follow (`TicketGranted`)."""
+        for ticket in self._open.values():
+            ticket.lease = None
+
+    def renew(self, now_s: float) -> None:
+        """This process is attached to the engine again: utterances that hold a slot go on in it."""
+        for ticket in tuple(self._open.values()):
+            if ticket.granted:
+                ticket.on_change(ticket, now_s)
+
     def capacity_error(self, reason: str, reached: Limit) -> AtCapacity:
         return AtCapacity(reason, retry_after_ms=self._retry_ms, reached=reached)
 

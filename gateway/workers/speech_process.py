@@ -314,7 +314,8 @@ class SpeechProcess:
     def _on_ready(self) -> None:
         self._metrics.engine_ready()
         self._send_status()
-        self._on_poll()
+        self._attachments.attach_all()
+        self._admission.renew(asyncio.get_running_loop().time())
 
     def _on_poll(self) -> None:
         # The capacity may have grown, and a worker that failed to attach may succeed now.

@@ -178,8 +178,9 @@ class GatewayWorker:
                 self._engine_status.reported_reason = message.reason
                 self._synthesizer.reported_state = EngineState(message.engine)
             case Attach():
-                self._synthesizer.attach(message)
+                self._synthesizer.attach(message, self._on_attached)
             case Detach():
+                self._admission.on_engine_lost()
                 self._synthesizer.detach(message.reason)
             case Drain():
                 self._start(self._drain(message.deadline_s))
@@ -187,6 +188,9 @@ class GatewayWorker:
                 self._listener.reload()
             case WorkerInit() | Ask() | Answer():
                 log.error("ignoring unexpected message %s", type(message).__name__)
+
+    def _on_attached(self) -> None:
+        self._admission.renew(asyncio.get_running_loop().time())
 
     async def answer(self, question: str) -> bytes:
         """Answers a question of the speech process."""

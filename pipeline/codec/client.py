@@ -165,6 +165,7 @@ class CodecClient:
             self._release,
             paced=paced,
             context=context,
+            context_frames=self._description.context_frames,
             external_first_frame=stateful and not self.is_busy(slot),
         )
         self._on_stream_changed(slot)

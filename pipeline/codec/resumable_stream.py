@@ -1,18 +1,17 @@
-"""An utterance's stream through the codec, which gives its slot up while the utterance is suspended."""
+"""An utterance's stream through the codec, which goes on in another slot when it gave its own up or lost the codec."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from voxgate.codecs.pcm import Pcm
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
-CONTEXT_FRAMES = 48
-"""Frames before the seam that a resumed stream decodes again; their audio is discarded. The error behind the seam is
-then some 90 dB below the signal (docs/codec.md, "Accuracy")."""
+from ..errors import EngineLost
 
 
 class UtteranceCodec(Protocol):
@@ -20,6 +19,8 @@ class UtteranceCodec(Protocol):
 
     @property
     def first_frame_slot(self) -> int | None: ...
+    @property
+    def context_frames(self) -> int: ...
     def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None: ...
     def push_pcm(self, pcm: Pcm) -> None: ...
     def finish(self) -> None: ...
@@ -30,35 +31,45 @@ class UtteranceCodec(Protocol):
 
 
 class ResumableStream:
-    """An `UtteranceCodec` over one stream after the other: `suspend` closes the present one, `resume` takes the next.
+    """An `UtteranceCodec` over one stream after the other: each begins with the frames that its predecessor owed.
 
-    Frames are counted from the first of the first stream. Suspend it only when all audio was iterated out. The
-    iteration waits while it is suspended. Not thread-safe.
+    A stream ends with `suspend` or with the loss of its codec, of which `on_loss` is told once for each; `resume` takes
+    the next, and the iteration waits for it. Frames are counted from the first of the first stream. The audio is that
+    of one stream up to rounding, because the next one repeats the frames on which it depends. Not thread-safe.
     """
 
-    def __init__(self, stream: UtteranceCodec) -> None:
-        self._stream = stream
-        self._recent: deque[NDArray[np.int16]] = deque(maxlen=CONTEXT_FRAMES)
-        """The newest frames, int16 [codebooks] each."""
-        self._pushed = self._base = 0
-        """Frames pushed in all, and before the present stream."""
-        self._suspended = self._finished = self._closed = False
+    def __init__(
+        self, stream: UtteranceCodec, on_loss: Callable[[], None], reference: NDArray[np.int16] | None = None
+    ) -> None:
+        """`reference`: what the first stream continues, int16 [frames, codebooks]."""
+        self._stream, self._on_loss = stream, on_loss
+        self._kept: deque[NDArray[np.int16]] = deque(() if reference is None else reference)
+        """Frames that a next stream needs, int16 [codebooks] each: the context, and those without audio yet."""
+        self._pushed = self._delivered = self._base = 0
+        """Frames pushed in all, of these iterated out, and of these before the present stream."""
+        self._ended = self._finished = self._closed = False
         self._changed = asyncio.Event()
-        """Set when a suspension is over."""
+        """Set when the iteration has something new to look at."""
 
     @property
     def context(self) -> NDArray[np.int16]:
         """What the next stream has to continue, int16 [frames, codebooks]."""
-        return np.array(self._recent, np.int16)
+        return np.array(list(self._kept)[: len(self._kept) - self._owed], np.int16)
+
+    @property
+    def _owed(self) -> int:
+        """Frames without audio yet."""
+        return self._pushed - self._delivered
 
     @property
     def first_frame_slot(self) -> int | None:
         return None if self._pushed else self._stream.first_frame_slot
 
     def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None:
-        self._recent.extend(codes)
+        self._kept.extend(codes)
         self._pushed += len(codes)
-        self._stream.push(codes, decoded=decoded)
+        if not self._ended:
+            self._stream.push(codes, decoded=decoded)
 
     def push_pcm(self, pcm: Pcm) -> None:
         self._stream.push_pcm(pcm)
@@ -77,29 +88,45 @@ class ResumableStream:
 
     async def suspend(self) -> None:
         """Closes the present stream, whose slot is free then."""
-        self._suspended = True
-        self._changed.clear()
+        self._ended = True
         await self._stream.aclose()
 
     def resume(self, stream: UtteranceCodec) -> None:
         """Continues in `stream`, which was opened with `context`."""
-        self._stream, self._base, self._suspended = stream, self._pushed, False
+        self._stream, self._base, self._ended = stream, self._delivered, False
+        if owed := list(self._kept)[len(self._kept) - self._owed :]:
+            stream.push(np.array(owed, np.int16))
+        if self._finished:
+            stream.finish()
         self._changed.set()
 
     async def __anext__(self) -> Pcm:
         while True:
+            self._changed.clear()
             stream = self._stream
             try:
-                return await stream.__anext__()
-            except StopAsyncIteration:
-                if self._closed or (stream is self._stream and not self._suspended) or self._ended:
-                    raise
-            await self._changed.wait()
+                pcm = await stream.__anext__()
+            except (StopAsyncIteration, EngineLost) as end:
+                current = stream is self._stream and not self._ended
+                if self._closed or (self._finished and not self._owed) or (current and not isinstance(end, EngineLost)):
+                    raise StopAsyncIteration from None
+                if current:
+                    self._ended = True
+                    self._on_loss()
+                    return np.zeros(0, np.float32)
+            else:
+                if stream is self._stream:
+                    self._deliver(len(pcm) // FRAME_SAMPLES)
+                    return pcm
+            if stream is self._stream:
+                await self._changed.wait()
 
-    @property
-    def _ended(self) -> bool:
-        """Whether it was finished while it is suspended: then there is no more audio."""
-        return self._suspended and self._finished
+    def _deliver(self, frames: int) -> None:
+        """Notes that frames have their audio, and forgets those that no stream needs any more."""
+        self._delivered += frames
+        needed = self._owed + self._stream.context_frames
+        while len(self._kept) > needed:
+            self._kept.popleft()
 
     async def aclose(self) -> None:
         self._closed = True

@@ -33,15 +33,19 @@ class CodecStream:
         *,
         paced: bool = True,
         context: Codes | None = None,
+        context_frames: int = 0,
         external_first_frame: bool = True,
     ) -> None:
         """`context`: int16 [n, codebooks] that the stream continues; decoded first, its audio is discarded.
+
+        `context_frames`: how many frames another stream has to repeat to go on with the audio of this one.
 
         `external_first_frame`: whether another process may decode the first frame in this slot: the codec keeps state
         there, and no job in flight has a row in it for the previous stream.
         """
         self.slot = slot
         self.closed = False
+        self.context_frames = context_frames
         self.paced, self._external_first_frame = paced, external_first_frame
         self._check, self._changed, self._release = check, changed, release
         self._codes: deque[Codes] = deque()

@@ -69,6 +69,8 @@ class CodecDimensions(Protocol):
     def codebooks(self) -> int: ...
     @property
     def frame_samples(self) -> int: ...
+    @property
+    def context_frames(self) -> int: ...
 
 
 class BatchDecoder(Protocol):
@@ -91,7 +93,9 @@ def run_worker_loop(channel: socket.socket, worker: BatchDecoder, options: Codec
     Raises DEVICE_ERRORS when the device fails.
     """
     decoder = worker.decoder
-    description = CodecDescription(decoder.codebook_size, decoder.codebooks, decoder.frame_samples, options.codec_mode)
+    description = CodecDescription(
+        decoder.codebook_size, decoder.codebooks, decoder.frame_samples, options.codec_mode, decoder.context_frames
+    )
     greeting = json.dumps(asdict(description)).encode()
     channels = JobChannels(channel, options.jobs_address if options.shared else None, greeting, decoder.codebooks)
     channels.owner.answer(AnswerKind.READY, 0, greeting)

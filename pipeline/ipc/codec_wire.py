@@ -90,6 +90,8 @@ class CodecDescription:
     codebooks: int
     frame_samples: int
     codec_mode: CodecMode = "stateful"
+    context_frames: int = 0
+    """Frames that a stream repeats to go on with the audio of another."""
 
 
 @dataclass(frozen=True, slots=True)

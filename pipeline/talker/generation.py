@@ -202,6 +202,8 @@ class Generation:
                 self._engine.wake()
 
     def _continue(self) -> None:
+        if self._error is not None:
+            return
         if self._request is not None:
             self._engine.wake()
         elif self.tokens and (self._row[Field.CLOSED] or self._has_needed_text):

@@ -16,10 +16,14 @@ from .testbed.gateway_process import VOICE_START_S, GatewayProcess, voice_gatewa
 from .testbed.measuring import Figures
 from .testbed.raw_websocket import connect_many
 
-SESSIONS = 6
+SESSIONS = 8
+SEED = 7
+BUFFER_MS = 200.0
+"""Of a listener's player."""
 TEXT = "The bakery on the corner sells fresh bread every morning, and the coffee is very good. " * 4
 LISTEN_S = 1.5
-ERROR_MS = 1000
+SEAM_MS = 1000
+"""From the end of the restart to the first audio, less the audio that was made ahead."""
 HANG_MS = 5000
 """An engine without a step for this time counts as hung."""
 RECOVERY_RATIO = 1.2
@@ -28,11 +32,11 @@ RECOVERY_RATIO = 1.2
 @pytest.mark.nightly
 @pytest.mark.engine
 @pytest.mark.usefixtures("quiet_machine")
-@pytest.mark.parametrize(("number", "max_error_ms"), [(signal.SIGKILL, ERROR_MS), (signal.SIGSTOP, HANG_MS + ERROR_MS)])
-async def test_engine_loss_is_reported_and_recovered(
-    number: signal.Signals, max_error_ms: float, scaled: Callable[..., int], figures: Figures
+@pytest.mark.parametrize(("number", "hang_ms"), [(signal.SIGKILL, 0), (signal.SIGSTOP, HANG_MS)])
+async def test_utterances_continue_after_the_loss_of_the_engine(
+    number: signal.Signals, hang_ms: float, scaled: Callable[..., int], figures: Figures
 ) -> None:
-    """Every utterance ends with a typed, retryable error; sockets stay open; a new engine starts by itself."""
+    """Every utterance is complete, its listener hears one pause; a new engine starts by itself."""
     began_s = time.monotonic()
     async with voice_gateway(starts_per_s=100) as gateway:
         cold_start_s = time.monotonic() - began_s
@@ -40,22 +44,24 @@ async def test_engine_loss_is_reported_and_recovered(
         clients = await connect_many(gateway.port, SESSIONS)
         processes = len(gateway.children)
         for loss in range(scaled(1)):
-            received = [client.say(TEXT, name=f"k{loss}", codec="pcm") for client in clients]
+            undisturbed = clients[0].say(TEXT, name=f"e{loss}", codec="pcm", seed=SEED, pacing="none")
+            assert await undisturbed.ended() == "done"
+            received = [client.say(TEXT, name=f"k{loss}", codec="pcm", seed=SEED) for client in clients]
             await until(lambda received=received: all(one.playback.arrivals for one in received))
             await asyncio.sleep(LISTEN_S)
             engine_process(gateway).send_signal(number)
-            lost_s = clients[0].now()
-            await all_ended(received)
-            assert [one.outcome for one in received] == ["engine_lost"] * SESSIONS
-            assert all(one.end["retryable"] for one in received)
-            error_ms = max(1000 * ((one.over_s or lost_s) - lost_s) for one in received)
-            figures.time_at_most("error after ms, max", error_ms, max_error_ms)
             restart_s = await _until_ready(gateway)
+            await all_ended(received, VOICE_START_S)
+            assert [(one.outcome, one.disorder) for one in received] == [("done", "")] * SESSIONS
+            assert {one.end["audio_ms"] for one in received} == {undisturbed.end["audio_ms"]}
+            silences_s = [max(one.playback.silences_s(BUFFER_MS), default=0.0) for one in received]
+            figures.note("longest silence of each listener s", " ".join(f"{each:.1f}" for each in sorted(silences_s)))
             figures.time_at_most("restart relative to the cold start", restart_s / cold_start_s, RECOVERY_RATIO)
+            figures.time_at_most(
+                "silence after the restart ms", 1000 * (max(silences_s) - restart_s), SEAM_MS + hang_ms
+            )
         assert [client.close_code for client in clients if client.closed.done()] == []
         assert len(gateway.children) <= processes
-        after = clients[0].say("Here again.", name="after", pacing="none")
-        assert await after.ended() == "done"
 
 
 def engine_process(gateway: GatewayProcess) -> psutil.Process:

@@ -109,20 +109,19 @@ async def full(scene: Scene) -> None:
         await _recovers(newcomer)
 
 
-async def engine_lost(scene: Scene) -> str | None:
-    """The engine is lost during speech: the client gets an error, and speaks again after the restart."""
+async def engine_lost(scene: Scene) -> None:
+    """The engine is lost during speech: the client hears a pause, and then the rest."""
     # Unpaced audio is generated faster than it is played.
     text, after_s = (LONG * 4, 0.3) if scene.client.http else (LONG, 1.2)
-    speaking = asyncio.create_task(scene.driver.ask("say", text=text, within_s=25))
+    speaking = asyncio.create_task(scene.driver.ask("say", text=text, within_s=90))
     await scene.running.until_active(1, 10)
     await asyncio.sleep(after_s)
     scene.running.kill_engine()
     heard = await speaking
     await scene.running.until_ready()
-    assert not any("timeout" in error for error in heard["errors"]), heard["errors"]
-    assert heard["audio_s"] < SECONDS_PER_CHARACTER[0] * len(text), "it was not cut off"
+    assert not heard["errors"], heard["errors"]
+    assert heard["audio_s"] > SECONDS_PER_CHARACTER[0] * len(text), "it was cut off"
     await _recovers(scene.driver)
-    return None if heard["errors"] else WITHOUT_ERROR
 
 
 async def drained(scene: Scene) -> None:

@@ -304,17 +304,22 @@ async def test_ping_flood_of_a_client_that_does_not_read_is_aborted() -> None:
         writer.close()
 
 
-async def test_loss_of_the_engine_fails_speaking_and_queued_utterances_at_once() -> None:
+async def test_speaking_and_queued_utterances_outlive_the_loss_of_the_engine() -> None:
     synthesizer = ToneSynthesizer(ToneScript(start_s=0.0), slots=1)
-    async with gateway(synthesizer, queue_wait_ms=60_000) as served, dial(served) as socket:
+    async with gateway(synthesizer, start=False, queue_wait_ms=60_000) as served, dial(served) as socket:
+        supervised = asyncio.create_task(served.run_engine())
+        await until(lambda: synthesizer.state.speaks)
         for name in "ab":
             await ask(socket, type="start", utterance=name, format={"codec": "pcm"})
             await ask(socket, type="text", utterance=name, text=TEXT)
         await next_of(socket, "queued")
-        synthesizer.script.start_s = 60.0
         synthesizer.lose()
-        codes = {error["utterance"]: error["code"] for error in [await next_of(socket, "error") for _ in range(2)]}
-        assert codes == {"a": "engine_lost", "b": "engine_not_ready"}
+        warning = await next_of(socket, "warning")
+        assert (warning["utterance"], warning["code"]) == ("a", "engine_restarts")
+        await ask(socket, type="interrupt", utterance="a")
+        assert (await next_of(socket, "started"))["utterance"] == "b"
+        assert synthesizer.starts == 2
+        supervised.cancel()
 
 
 async def test_admission_follows_the_capacity_of_the_engine() -> None:

@@ -14,7 +14,6 @@ from fakes.gateway.worker_processes import COMMAND, DEMO, UNPACED
 from fakes.pipeline.tone_engine import ToneEngine
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pcm
 from fakes.waiting import DEADLINE_S, until
-from voxgate.client import SpeechError
 from voxgate.client import connect as connect_client
 from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.server import Gateway, serve_until_signal
@@ -88,7 +87,7 @@ async def test_second_signal_closes_sockets_at_once() -> None:
     assert not synthesizer.open_speeches
 
 
-async def test_loss_of_the_engine_during_the_drain_is_reported() -> None:
+async def test_utterance_outlives_the_loss_of_the_engine_during_the_drain() -> None:
     synthesizer = ToneSynthesizer()
     served = Served(synthesizer)
     async with connect(await served.url()) as socket:
@@ -98,7 +97,9 @@ async def test_loss_of_the_engine_during_the_drain_is_reported() -> None:
         send_sigterm()
         await next_of(socket, "going_away")
         synthesizer.lose()
-        assert (await next_of(socket, "error"))["code"] == "engine_lost"
+        assert (await next_of(socket, "warning"))["code"] == "engine_restarts"
+        await ask(socket, type="end", utterance="a")
+        await next_of(socket, "done")
         async with asyncio.timeout(DEADLINE_S):
             await served.task
 
@@ -167,7 +168,7 @@ async def test_failure_of_the_engine_during_the_drain_is_logged(caplog: pytest.L
     assert "engine failed during shutdown: no such checkpoint" in caplog.text
 
 
-async def test_workers_report_the_loss_of_the_engine_during_the_drain() -> None:
+async def test_utterance_of_a_worker_outlives_the_loss_of_the_engine_during_the_drain() -> None:
     engine = ToneEngine(DEMO)
     gateway = SpeechProcess(Settings(port=0, log_level="warning"), engine, DEMO, 1, COMMAND)
     serving = asyncio.create_task(serve_until_signal(gateway))
@@ -180,10 +181,11 @@ async def test_workers_report_the_loss_of_the_engine_during_the_drain() -> None:
             send_sigterm()
             await until(lambda: session.going_away_ms is not None)
             engine.lose()
-            with pytest.raises(SpeechError) as failed:
-                async for _ in audio:
-                    pass
-        assert failed.value.code == "engine_lost"
+            await utterance.send("And that is all.")
+            await utterance.end()
+            async for _ in audio:
+                pass
+        assert engine.starts == 2
     async with asyncio.timeout(DEADLINE_S):
         await serving
 

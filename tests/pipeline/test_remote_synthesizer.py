@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fakes.pipeline.silent_codec_worker import SilentCodecWorker
 from fakes.waiting import until
-from voxgate.pipeline.errors import AtCapacity, EngineNotReady
+from voxgate.pipeline.errors import EngineNotReady
 from voxgate.pipeline.interface import EngineState, SpeechRequest
 from voxgate.pipeline.ipc.engine_messages import Attach, Attached, Message
 from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
@@ -32,6 +32,8 @@ class AttachScene:
     def __init__(self, codec: SilentCodecWorker) -> None:
         self.codec = codec
         self.sent: list[Message] = []
+        self.attached: list[bool] = []
+        """Whether it could speak, each time that it was attached."""
         self.voice = RemoteSynthesizer(DEMO, SynthesizerOptions(slots=2), self.sent.append)
         self.voice.reported_state = EngineState.READY
         self._tables, path = SlotTables.create(SHAPE)
@@ -39,15 +41,16 @@ class AttachScene:
         reports, self.wakeup_address = f"voxgate-test-reports-{run}", f"voxgate-test-wakeup-{run}"
         self.attachment = Attach(1, 1, path, astuple(SHAPE), reports, self.wakeup_address, codec.address, 4, 8)
 
+    def attach(self, attachment: Attach | None = None) -> None:
+        self.voice.attach(attachment or self.attachment, lambda: self.attached.append(self.can_speak))
+
     @property
     def can_speak(self) -> bool:
         """Whether a request gets as far as needing leased slots."""
         try:
             self.voice.open(REQUEST)
-        except EngineNotReady:
-            return False
-        except AtCapacity:
-            return True
+        except EngineNotReady as error:
+            return "slot" in error.message
         raise AssertionError("no slots were leased")
 
     async def until_sent(self, done: Callable[[list[Message]], bool]) -> None:
@@ -67,10 +70,11 @@ async def attach_scene() -> AsyncIterator[AttachScene]:
 async def test_lost_codec_connection_is_reported_and_next_attachment_restores() -> None:
     async with attach_scene() as scene:
         assert not scene.can_speak
-        scene.voice.attach(scene.attachment)
+        scene.attach()
         await scene.until_sent(lambda sent: sent == [Attached(None)])
         assert scene.voice.state is EngineState.READY
         assert scene.can_speak
+        assert scene.attached == [True]
         scene.codec.disconnect()
         await scene.until_sent(lambda sent: len(sent) == 2)
         cut = scene.sent[1]
@@ -78,17 +82,17 @@ async def test_lost_codec_connection_is_reported_and_next_attachment_restores() 
         assert cut.error
         assert scene.voice.state is EngineState.STARTING
         # The same engine: this process still receives its frames.
-        scene.voice.attach(scene.attachment)
+        scene.attach()
         await scene.until_sent(lambda sent: sent[2:] == [Attached(None)])
         assert scene.can_speak
 
 
 async def test_attaching_twice_is_harmless() -> None:
     async with attach_scene() as scene:
-        scene.voice.attach(scene.attachment)
-        scene.voice.attach(scene.attachment)
+        scene.attach()
+        scene.attach()
         await scene.until_sent(lambda sent: sent == [Attached(None)])
-        scene.voice.attach(scene.attachment)
+        scene.attach()
         await scene.until_sent(lambda sent: sent == [Attached(None)] * 2)
         assert len(scene.codec.connections) <= 2
         assert scene.can_speak
@@ -96,20 +100,20 @@ async def test_attaching_twice_is_harmless() -> None:
 
 async def test_unreachable_engine_is_reported_and_next_one_used() -> None:
     async with attach_scene() as scene:
-        scene.voice.attach(replace_codec(scene.attachment, "voxgate-absent"))
+        scene.attach(replace_codec(scene.attachment, "voxgate-absent"))
         await scene.until_sent(lambda sent: len(sent) == 1)
         failed = scene.sent[0]
         assert isinstance(failed, Attached)
         assert failed.error is not None
         assert "cannot be reached" in failed.error
         assert not scene.can_speak
-        scene.voice.attach(scene.attachment)
+        scene.attach()
         await scene.until_sent(lambda sent: sent[1:] == [Attached(None)])
 
 
 async def test_detach_during_attach_leaves_nothing_attached() -> None:
     async with attach_scene() as scene:
-        scene.voice.attach(scene.attachment)
+        scene.attach()
         scene.voice.detach("it was lost")
         await scene.voice.close()
         assert scene.sent == []
@@ -131,14 +135,14 @@ async def test_wake_reaches_engine_without_speech_process() -> None:
 
 async def test_malformed_report_detaches_and_next_attachment_restores() -> None:
     async with attach_scene() as scene:
-        scene.voice.attach(scene.attachment)
+        scene.attach()
         await scene.until_sent(lambda sent: sent == [Attached(None)])
         assert scene.voice._talker is not None
         scene.voice._talker._receive(b"abc")
         assert scene.sent[1:] == [Attached("the talker's engine sent a malformed report")]
         assert scene.voice.state is EngineState.STARTING
         assert not scene.can_speak
-        scene.voice.attach(scene.attachment)
+        scene.attach()
         await scene.until_sent(lambda sent: sent[2:] == [Attached(None)])
         assert scene.can_speak
 

@@ -83,6 +83,7 @@ class GpuDecoder:
         self.fast_sine = device.type != "cpu"
         """Whether snakes take the hardware's sine, which Triton's interpreter lacks."""
         self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
+        self.context_frames = decoder.config.exact_left_context
         self.frame_samples, self.slots = decoder.frame_samples, slots
         self._slab = torch.zeros(slots + 1, decoder.history_width, dtype=dtype, device=device)
         self._frames = torch.zeros(slots + 1, dtype=torch.int64, device=device)

@@ -1,16 +1,19 @@
-"""How the utterances of one session get talker slots and give them up."""
+"""How the utterances of one session get talker slots, give them up, and go on in the next engine."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from voxgate.pipeline.errors import VoxgateError
+from voxgate.pipeline.errors import EngineLost, EngineNotReady, VoxgateError
+from voxgate.pipeline.interface import Speech
 
 from ... import messages
 from ...access.caller import Caller
 from ..active_utterances import Termination
 from ..admission import Admission, Ticket
 from ..effects import EffectQueue, ReadSpeech, SuspendSpeech
+from ..pacer import TIMER_SLACK_S
 from ..utterance import ServerUtterance
 from ..utterance_factory import UtteranceFactory
 from .starvation import Starvation
@@ -34,6 +37,7 @@ class UtteranceSlots:
         self._caller, self._factory, self._admission = caller, factory, admission
         self._effects, self._termination, self._wake = effects, termination, wake
         self._starvation = Starvation(admission, factory.settings.queue_wait_ms / 1000)
+        self._loss_timeout_s = factory.settings.engine_loss_timeout_s
 
     def enqueue(self, utterance: ServerUtterance, message_id: str | None, now_s: float) -> bool:
         """Requests a slot for an utterance that has something to say; returns False when a refusal ended it.
@@ -43,7 +47,7 @@ class UtteranceSlots:
         try:
             ticket = self._admission.enqueue(
                 self._caller,
-                lambda ticket, _: self._on_ticket_change(utterance, ticket),
+                lambda ticket, now_s: self._on_ticket_change(utterance, ticket, now_s),
                 now_s,
                 resumes=utterance.speech is not None,
             )
@@ -51,7 +55,7 @@ class UtteranceSlots:
             self._termination.fail(utterance, error, message_id)
         else:
             utterance.enqueue(ticket, now_s)
-            self._follow_ticket(utterance, ticket)
+            self._follow_ticket(utterance, ticket, now_s)
         return not utterance.ended
 
     def enqueue_again(self, utterance: ServerUtterance, message_id: str | None, now_s: float) -> None:
@@ -61,15 +65,17 @@ class UtteranceSlots:
 
     # From admission
 
-    def _on_ticket_change(self, utterance: ServerUtterance, ticket: Ticket) -> None:
+    def _on_ticket_change(self, utterance: ServerUtterance, ticket: Ticket, now_s: float) -> None:
         if not (utterance.ended or utterance.speech_closed):
-            self._follow_ticket(utterance, ticket)
+            self._follow_ticket(utterance, ticket, now_s)
             self._wake()
 
-    def _follow_ticket(self, utterance: ServerUtterance, ticket: Ticket) -> None:
+    def _follow_ticket(self, utterance: ServerUtterance, ticket: Ticket, now_s: float) -> None:
         """Fails, queues or admits the utterance, as its ticket says."""
         if ticket.error is not None:
             self._termination.fail(utterance, ticket.error)
+        elif ticket.granted and utterance.speech is not None:
+            self._resume(utterance, utterance.speech, ticket, now_s)
         elif ticket.granted:
             self._admit(utterance, ticket)
         elif ticket.position and utterance.speech is None:  # 0: not known yet
@@ -78,10 +84,6 @@ class UtteranceSlots:
 
     def _admit(self, utterance: ServerUtterance, ticket: Ticket) -> None:
         try:
-            if utterance.speech is not None:
-                utterance.speech.resume(ticket.lease)
-                utterance.resume()
-                return
             speech = self._factory.speech(utterance.request, ticket)
             started = utterance.admit(speech)
         except VoxgateError as error:
@@ -95,17 +97,65 @@ class UtteranceSlots:
         if utterance.ended or utterance.speech_closed:
             return
         if not given_up:
-            utterance.resume()
+            utterance.resume(now_s)
         elif (ticket := utterance.on_suspended()) is not None:
             self._admission.release(ticket, now_s)
             self.enqueue_again(utterance, None, now_s)
 
+    # The loss of the engine
+
+    def _resume(self, utterance: ServerUtterance, speech: Speech, ticket: Ticket, now_s: float) -> None:
+        """Goes on in the ticket's slot, of this engine or the next; waits for an engine without one."""
+        if not utterance.awaits_slot:
+            # The engine came back before its loss was noticed here: `update` follows.
+            utterance.renewed = utterance.has_slot
+            return
+        try:
+            if not self._factory.synthesizer.state.speaks:
+                raise EngineNotReady("the voice model is not ready")
+            speech.resume(ticket.lease)
+        except EngineNotReady:
+            if utterance.lost_s is None:
+                utterance.lose(now_s)
+        except VoxgateError as error:
+            self._termination.fail(utterance, error)
+        else:
+            utterance.resume(now_s)
+
+    def _on_loss(self, utterance: ServerUtterance, speech: Speech, now_s: float) -> None:
+        """Keeps the utterance for the next engine, until its time is over."""
+        if utterance.lost_s is None and utterance.ticket is not None:
+            utterance.lose(now_s)
+            if self._loss_timeout_s:
+                message = "the speech engine was lost and restarts; the utterance then goes on from here"
+                self._effects.send(
+                    messages.WarningMessage(code=messages.ENGINE_RESTARTS, message=message, utterance=utterance.name)
+                )
+                if utterance.renewed:
+                    self._resume(utterance, speech, utterance.ticket, now_s)
+        if now_s + TIMER_SLACK_S >= self._loss_deadline_s(utterance):
+            within = f" and did not return within {self._loss_timeout_s:g} s" if self._loss_timeout_s else ""
+            self._termination.fail(utterance, EngineLost(f"the speech engine was lost{within}"))
+
+    def _loss_deadline_s(self, utterance: ServerUtterance) -> float:
+        return math.inf if utterance.lost_s is None else utterance.lost_s + self._loss_timeout_s
+
     def update(self, utterance: ServerUtterance, now_s: float) -> None:
-        """Has the utterance give its slot up if it has to."""
-        if utterance.speech is not None and self._starvation.gives_way(utterance, now_s):
+        """Has the utterance give its slot up if it has to, or wait for the next engine."""
+        if utterance.speech is None or utterance.speech_closed:
+            return
+        if utterance.speech.lost or utterance.lost_s is not None:
+            self._on_loss(utterance, utterance.speech, now_s)
+        elif self._starvation.gives_way(utterance, now_s):
             utterance.suspend()
             self._effects.add(SuspendSpeech(utterance, utterance.speech))
 
     def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:
         """When `update` is to be called again; infinity for never."""
+        if utterance.speech_closed:
+            return math.inf
+        if utterance.lost_s is not None:
+            return self._loss_deadline_s(utterance)
+        if utterance.speech is not None and utterance.speech.lost:
+            return now_s
         return self._starvation.next_look_s(utterance, now_s)

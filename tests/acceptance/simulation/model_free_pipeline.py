@@ -84,9 +84,11 @@ class ModelFreePipeline:
         self.lose()
 
     def lose(self) -> None:
-        """Kill the engine."""
+        """Kill the engine and the codec."""
         self._state = EngineState.DEAD
         self._engine.die()
+        for codec in self.open_speeches.values():
+            codec.die()
 
     def fail_one(self, number: int) -> None:
         """Fail the codec stream of one speech."""
@@ -108,24 +110,26 @@ class ModelFreePipeline:
 
         def take_slots(_: LeasedSlots | None, context: NDArray[np.int16]) -> SpeechSlots:
             """Slots for a speech that goes on; its new codec has the frames of all before it."""
-            before, after = self.open_speeches[speech], new_codec()
-            assert context.tolist() == before.frames[len(before.frames) - len(context) :]
-            after.frames = before.frames
+            if not self._state.speaks:
+                raise EngineNotReady("not ready", retry_after_ms=1000)
+            before, after = codecs[-1], new_codec()
+            after.follow(before, context)
+            codecs.append(after)
             self.open_speeches[speech] = after
             return SpeechSlots(self._engine.open, after)
 
-        codec = new_codec()
+        codecs = [new_codec()]
         rules = VoiceConfig(text=TextRules(segment_tokens=SEGMENT_TOKENS))
         speech = UtteranceSpeech(
             UtterancePlan(PROMPT, replace(SAMPLING, seed=seed), request.max_frames, lookahead_frames=25, rules=rules),
             text=UtteranceText(rules.text, _tokenizer(), self.max_characters),
             timing=WordAligner(),
-            slots=SpeechSlots(self._engine.open, codec),
+            slots=SpeechSlots(self._engine.open, codecs[0]),
             take_slots=take_slots,
             credit=self._rounds,
             on_end=lambda speech: self.open_speeches.pop(speech, None) and None,
         )
-        self.open_speeches[speech] = codec
+        self.open_speeches[speech] = codecs[0]
         return speech
 
 

@@ -21,11 +21,13 @@ from fakes.virtual_time import run
 from voxgate.client.utterance import MESSAGE_REFUSED_CODES
 from voxgate.codecs.pcm import Pcm
 from voxgate.gateway.audio_header import AudioHeader
+from voxgate.gateway.settings import Settings
 from voxgate.pipeline.errors import GenerationFailed
 
 from .model_free_pipeline import ModelFreePipeline, SentText, offline
 
 WORDS = ("well", "indeed,", "so", "it", "is.", "Never", "mind", "the", "weather!", "é", "\U0001f600")
+ENGINE_LOSS_TIMEOUT_S = Settings().engine_loss_timeout_s
 ENDS_BY = {"done", "interrupted"}
 
 
@@ -102,7 +104,8 @@ class SimulatedClient:
             case 5:
                 self.send(type="start", utterance="misspelt", voice="unheard-of")
 
-    async def check(self, offline_audio: OfflineAudio) -> None:
+    async def check(self, offline_audio: OfflineAudio, outage_s: float) -> None:
+        """`outage_s`: the longest time without an engine."""
         started = {m["utterance"]: m for m in self.socket.of("started")}
         for name, sent in self.sent.items():
             ends = [m["type"] for m in self.socket.messages if m.get("utterance") == name and m["type"] in ENDS_BY]
@@ -114,6 +117,8 @@ class SimulatedClient:
             assert len(ends) + len(failures) <= 1, "an utterance ends once"
             if name in self.complete and not self.lost and not self.socket.closed:
                 assert ends or failures, "an utterance that the client ended gets an answer"
+            if any(failure["code"] == "engine_lost" for failure in failures):
+                assert outage_s > ENGINE_LOSS_TIMEOUT_S, "an utterance ends with the engine only after a timeout"
             if name in started:
                 self._check_no_audio_after_end(name, started[name]["number"])
                 expected = s16le(await offline_audio(sent, started[name]["seed"]))
@@ -176,21 +181,28 @@ async def _scene(
     async with open_gateway() as gateway:
         clients = [SimulatedClient(gateway, chance, number) for number in range(chance.randint(1, 5))]
         lives = [asyncio.create_task(client.live()) for client in clients]
-        await _inject_fault(gateway, chance)
+        outage_s = await _inject_fault(gateway, chance)
         await asyncio.gather(*lives)
         await asyncio.sleep(120)
         for client in clients:
-            await client.check(offline_audio)
+            await client.check(offline_audio, outage_s)
         return _digest(clients)
 
 
-async def _inject_fault(gateway: InProcessGateway, chance: random.Random) -> None:
+async def _inject_fault(gateway: InProcessGateway, chance: random.Random) -> float:
+    """Returns the longest time without an engine."""
+    outage_s = 0.0
     await asyncio.sleep(2 * chance.random())
     synthesizer, which = gateway.synthesizer, chance.randrange(100)
     match chance.randrange(8):
-        case 0:
-            synthesizer.lose()
-            await synthesizer.start()
+        case 0 | 4 | 5:
+            for _ in range(chance.randint(1, 3)):
+                synthesizer.lose()
+                lost_s = asyncio.get_running_loop().time()
+                await asyncio.sleep(chance.choice([0.0, 0.3, 3.0, ENGINE_LOSS_TIMEOUT_S + 10]))
+                await gateway.restart_engine()
+                outage_s = max(outage_s, asyncio.get_running_loop().time() - lost_s)
+                await asyncio.sleep(chance.choice([0.0, 0.01, 0.5, 2.0]))
         case 1 if isinstance(synthesizer, ModelFreePipeline):
             synthesizer.fail_one(which)
         case 1 if synthesizer.open_speeches:
@@ -202,6 +214,7 @@ async def _inject_fault(gateway: InProcessGateway, chance: random.Random) -> Non
         case 3:
             for session in gateway.sessions:
                 session.drain(5000, asyncio.get_running_loop().time() + 0.2)
+    return outage_s
 
 
 def _digest(clients: list[SimulatedClient]) -> str:

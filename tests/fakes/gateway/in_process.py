@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -44,6 +45,7 @@ class InProcessGateway:
             lambda: self.synthesizer.slots,
             self.settings.queue_length,
             self.settings.queue_wait_ms,
+            lambda: math.inf if self.synthesizer.state.speaks else 0,
             caller_share=self.settings.caller_share,
         )
         self.factory = UtteranceFactory(self.settings, self.synthesizer, FakeEncoder)
@@ -61,6 +63,11 @@ class InProcessGateway:
         await asyncio.gather(*self.runs, return_exceptions=True)
         await self.speech_closer.finish(60)
         self.check_clean()
+
+    async def restart_engine(self) -> None:
+        """Starts the lost engine again, as the supervisor does."""
+        await self.synthesizer.start()
+        self.admission.renew(asyncio.get_running_loop().time())
 
     def connect(self, key: str = "peer", protocol: WireProtocol | None = None) -> FakeSocket:
         socket = FakeSocket()

@@ -42,6 +42,8 @@ class EchoEngine:
         self.aborted: list[SlotOwner] = []
         self.texts: list[list[int]] = []
         """Text tokens of each finished generation."""
+        self.seeds: list[int] = []
+        """Of the generations that ran, in order."""
         self.dead = False
         self._tail, self._early_end = tail, early_end
         self._frame_s, self._decodes_first = frame_s, decodes_first
@@ -60,6 +62,7 @@ class EchoEngine:
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
         row = self.tables.control[slot]
         assert prompt_len == row[Field.PREFIX_LEN] + 1 + row[Field.PAST_FRAMES]
+        self.seeds.append(int(row[Field.SEED]))
         return asyncio.create_task(self._run(self.opened[epoch - 1]))
 
     def wake(self) -> None:

@@ -13,7 +13,7 @@ from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
 from voxgate.pipeline.checkpoint.voice_config import FrameLimits, TextRules, VoiceConfig
 from voxgate.pipeline.credit import CreditRounds
-from voxgate.pipeline.errors import VoxgateError
+from voxgate.pipeline.errors import EngineLost, VoxgateError
 from voxgate.pipeline.interface import NATURAL, LeasedSlots, MarkupDialect, Prosody, SpeechChunk, TextLayout
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.talker.prompt import Prompt
@@ -49,6 +49,10 @@ class FakeCodec:
 
     def __init__(self, chunk: int = 3, level: Callable[[int, list[int]], float] = frame_level) -> None:
         self.frames: list[list[int]] = []
+        """All frames of the utterance, in this stream and those before it."""
+        self.delivered = 0
+        """Of these, frames whose audio was returned."""
+        self.context_frames = 5
         self.slot: int | None = None
         """The codec slot for the first frame, where the engine may decode that."""
         self.decoded: list[int] = []
@@ -89,6 +93,17 @@ class FakeCodec:
         self._woken = True
         self._news.set()
 
+    def die(self) -> None:
+        """Lose the codec with the frames that it has not decoded."""
+        self._levels.clear()
+        self.fail(EngineLost("the codec worker died"))
+
+    def follow(self, before: FakeCodec, context: NDArray[np.int16]) -> None:
+        """Go on behind the frames that another stream has delivered."""
+        self.frames, self.delivered = before.frames[: before.delivered], before.delivered
+        assert context.tolist() == self.frames[len(self.frames) - len(context) :]
+        assert len(context) >= min(self.context_frames, self.delivered)
+
     def fail(self, error: VoxgateError) -> None:
         """Let the stream fail behind the frames that it has."""
         self.error = error
@@ -109,6 +124,7 @@ class FakeCodec:
             self._news.clear()
             await self._news.wait()
         levels = [self._levels.popleft() for _ in range(min(self._chunk, len(self._levels)))]
+        self.delivered += len(levels)
         return np.repeat(np.float32(levels), FRAME_SAMPLES)
 
     async def aclose(self) -> None:
@@ -175,9 +191,7 @@ class SpeechBench:
     def _take_slots(self, place: LeasedSlots | None, context: NDArray[np.int16]) -> SpeechSlots:  # noqa: ARG002 - one engine
         """Slots for a speech that goes on; its new codec has the frames of all before it."""
         before, self.codec = self.codec, FakeCodec()
-        assert before.closed
-        assert context.tolist() == before.frames[len(before.frames) - len(context) :]
-        self.codec.frames = before.frames
+        self.codec.follow(before, context)
         return SpeechSlots(self.engine.open, self.codec)
 
     async def __aenter__(self) -> SpeechBench:

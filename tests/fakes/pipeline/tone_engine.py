@@ -53,7 +53,9 @@ class ToneCodec:
     def __init__(self, slots: int, job_s: float = 0.0) -> None:
         self.tones = tones()
         self._job_s = job_s
-        self.decoder = SimpleNamespace(codebook_size=CODEBOOK, codebooks=GROUPS, frame_samples=FRAME_SAMPLES)
+        self.decoder = SimpleNamespace(
+            codebook_size=CODEBOOK, codebooks=GROUPS, frame_samples=FRAME_SAMPLES, context_frames=2
+        )
         self._ours, theirs = socket.socketpair()
         self.options = CodecWorkerOptions(
             checkpoint_dir="",
@@ -210,10 +212,10 @@ class ToneEngine(VoiceModel):
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:  # noqa: ARG002 - as the engine's
         async def request() -> int:
             over = self._running[slot] = asyncio.get_running_loop().create_future()
-            self._made[slot] = 0
+            past = self._made[slot] = int(self._tables.control[slot, Field.PAST_FRAMES])
             self._news.set()
             try:
-                return await over
+                return await over - past
             finally:
                 self._running.pop(slot, None)
 

@@ -109,8 +109,9 @@ class ToneSpeech:
         """Frames made."""
         self.heard = 0
         self.closed = False
-        self.suspended = False
+        self.suspended = self.lost = False
         self.suspensions = 0
+        self._loss_reported = True
         self.before_text: Callable[[str], object] | None = None
         """Called with each fragment, for work that the real text processing would do."""
         self._owner = owner
@@ -132,7 +133,7 @@ class ToneSpeech:
         return self.suspended and self.made < self._speakable
 
     async def suspend(self) -> bool:
-        if not self.waiting_for_text or self.closed or self._failure is not None:
+        if self.suspended or not self.waiting_for_text or self.closed or self._failure is not None:
             return False
         self.suspended = True
         self.suspensions += 1
@@ -142,8 +143,15 @@ class ToneSpeech:
 
     def resume(self, place: LeasedSlots | None = None) -> None:  # noqa: ARG002 - it leases none
         self._owner.occupy(self)
-        self.suspended = False
+        self.suspended = self.lost = False
         self._changed.set()
+
+    def lose_engine(self) -> None:
+        """The engine is lost; `resume` goes on with the next."""
+        if not self.suspended:
+            self.suspended = self.lost = True
+            self._loss_reported = False
+            self._changed.set()
 
     def push_text(self, fragment: str) -> None:
         assert not self._ended
@@ -194,7 +202,7 @@ class ToneSpeech:
             if self._script.frame_s and (frames := self._next_frames()) > 0:
                 await asyncio.sleep(self._script.frame_s * frames)
             if (chunk := self.step()) is not None:
-                if not chunk.first_frame:
+                if not chunk.first_frame and chunk.frames:
                     self.milestones = Milestones(*3 * (asyncio.get_running_loop().time(),))
                 return chunk
             self._changed.clear()
@@ -204,6 +212,9 @@ class ToneSpeech:
         """The next chunk; None while text or credit is missing. Raises what iterating raises."""
         if self._failure is not None:
             raise self._failure
+        if not self._loss_reported:
+            self._loss_reported = True
+            return SpeechChunk(np.zeros(0, np.float32), self.made, 0)
         ended = self._ended and self.made >= self._speakable
         if ended or (self._cap is not None and self.made >= self._cap):
             self._shaper.finish()
@@ -302,10 +313,11 @@ class ToneSynthesizer:
         self.lose()
 
     def lose(self) -> None:
-        """End the engine; open speeches fail with EngineLost."""
+        """End the engine, and with it the slots of all speeches."""
         self._state = EngineState.DEAD
         for speech in tuple(self.open_speeches):
-            speech.lose(EngineLost("the engine died"))
+            speech.lose_engine()
+        self.open_speeches.clear()
 
     def freed(self, speech: ToneSpeech) -> None:
         """Confirm the end of a speech."""

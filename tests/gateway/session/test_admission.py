@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from types import SimpleNamespace
@@ -323,9 +322,23 @@ def test_slots_are_the_smaller_of_limit_and_capacity(limit: int | None, slots: i
     assert CapacityPolicy(Settings(active_utterances=limit), model()).slots() == slots
 
 
-def test_free_slots_are_unlimited_without_an_engine() -> None:
+def test_no_slot_is_free_without_an_engine() -> None:
     engine = model()
     policy = CapacityPolicy(Settings(), engine)
     assert policy.free_slots() == 3
     engine.state = EngineState.DEAD
-    assert policy.free_slots() == math.inf
+    assert policy.free_slots() == 0
+
+
+def test_slots_of_the_next_engine_go_to_their_holders_first() -> None:
+    free, changes = [2.0], list[str]()
+    queue = AdmissionQueue(lambda: 2, 8, 1000, lambda: free[0])
+    for name in "abc":
+        queue.enqueue(Caller(name, KeyLimits()), lambda ticket, _: changes.append(ticket.caller.name), 0.0)
+    free[0] = 0
+    queue.admit(1.0)
+    assert changes == []
+    free[0] = 2.0
+    queue.renew(2.0)
+    assert changes == ["a", "b"]
+    assert (queue.active, queue.queued) == (2, 1), "no slot counts twice"

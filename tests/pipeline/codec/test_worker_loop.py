@@ -35,7 +35,9 @@ class Device:
 
     max_in_flight: int = 2
     decoder: SimpleNamespace = field(
-        default_factory=lambda: SimpleNamespace(codebook_size=512, codebooks=CODEBOOKS, frame_samples=FRAME_SAMPLES)
+        default_factory=lambda: SimpleNamespace(
+            codebook_size=512, codebooks=CODEBOOKS, frame_samples=FRAME_SAMPLES, context_frames=2
+        )
     )
     finish: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     launched: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
