@@ -21,6 +21,7 @@ from voxgate.client import (
     Notice,
     Queued,
     Refused,
+    Session,
     SpeechError,
     Started,
     Unreachable,
@@ -35,12 +36,14 @@ from .connection import add_gateway_flags, gateway_refusal_message, gateway_unre
 from .failure import fail
 from .player import Player, PlayerFailed, find_player
 from .text_input import is_terminal, read_stdin_text
+from .voices import VoicesUnavailable, fetch_voices
 
 EPILOG = """examples:
   voxgate say "Good morning."
   voxgate say                              speak while you type; Ctrl-D ends, Ctrl-C interrupts
   llm "tell me a story" | voxgate say      speak while a language model writes
   voxgate say --output hello.wav "Hello."
+  voxgate say --compare "Hello."           in every voice, one after the other
 """
 
 
@@ -48,6 +51,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("text", nargs="*", help="text to speak; without it, standard input is spoken as it arrives")
     parser.add_argument("--voice", help="a voice listed by 'voxgate voices'")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="speak the text in every voice of the gateway, one after the other; files get the voice's name appended",
+    )
     parser.add_argument("--language", help="language of the text (default: auto)")
     parser.add_argument("--instructions", help="speaking style, for voices that take instructions")
     parser.add_argument(
@@ -85,8 +93,13 @@ def run(parsed: argparse.Namespace) -> int:
     player = None if parsed.output else find_player()
     if parsed.output is None and player is None:
         return fail("say", "no audio player found: install one, for example 'apt install alsa-utils', or use --output")
+    if parsed.compare and (parsed.voice or parsed.output == STANDARD_OUTPUT):
+        return fail("say", "--compare speaks in every voice, each to a file of its own: omit --voice and --output -")
     try:
-        return asyncio.run(_say(parsed, player, format))
+        command = _compare if parsed.compare else _say
+        return asyncio.run(command(parsed, player, format))
+    except VoicesUnavailable as error:
+        return fail("say", str(error))
     except Unreachable:
         return fail("say", gateway_unreachable_message(parsed.url))
     except Refused as refused:
@@ -99,11 +112,44 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 async def _say(parsed: argparse.Namespace, player_name: str | None, format: AudioFormat) -> int:
-    text: Iterable[str] | AsyncIterable[str] = [" ".join(parsed.text)] if parsed.text else read_stdin_text()
-    if not parsed.text and is_terminal() and not parsed.quiet:
+    text = _text(parsed)
+    async with connect(parsed.url, key=parsed.key, tls=tls_context(parsed)) as session:
+        return await _speak(parsed, session, text, player_name, format)
+
+
+async def _compare(parsed: argparse.Namespace, player_name: str | None, format: AudioFormat) -> int:
+    """Speaks the whole text in each voice; an interrupt ends the comparison."""
+    voices = [voice["name"] for voice in (await asyncio.to_thread(fetch_voices, parsed))["voices"]]
+    text = _text(parsed)
+    fragments = [fragment async for fragment in text] if isinstance(text, AsyncIterable) else list(text)
+    async with connect(parsed.url, key=parsed.key, tls=tls_context(parsed)) as session:
+        for voice in voices:
+            if not parsed.quiet:
+                print(f"{voice}:", file=sys.stderr)
+            output = parsed.output and parsed.output.with_stem(f"{parsed.output.stem}_{voice}")
+            one = argparse.Namespace(**vars(parsed) | {"voice": voice, "output": output})
+            if status := await _speak(one, session, fragments, player_name, format):
+                return status
+    return 0
+
+
+def _text(parsed: argparse.Namespace) -> Iterable[str] | AsyncIterable[str]:
+    if parsed.text:
+        return [" ".join(parsed.text)]
+    if is_terminal() and not parsed.quiet:
         print("Type the text to speak. Ctrl-D ends, Ctrl-C interrupts.", file=sys.stderr)
+    return read_stdin_text()
+
+
+async def _speak(
+    parsed: argparse.Namespace,
+    session: Session,
+    text: Iterable[str] | AsyncIterable[str],
+    player_name: str | None,
+    format: AudioFormat,
+) -> int:
+    """Speaks one utterance; returns the command's exit status."""
     async with AsyncExitStack() as stack:
-        session = await stack.enter_async_context(connect(parsed.url, key=parsed.key, tls=tls_context(parsed)))
         utterance = await stack.enter_async_context(
             session.utterance(
                 voice=parsed.voice,

@@ -6,6 +6,7 @@ import argparse
 import json
 import urllib.error
 import urllib.request
+from typing import Any
 
 from voxgate.client.address import ServerAddress
 
@@ -61,20 +62,33 @@ def run(parsed: argparse.Namespace) -> int:
     return stored_voices.run(parsed)
 
 
-def _list_remote(parsed: argparse.Namespace) -> int:
+class VoicesUnavailable(Exception):
+    """The voices of a gateway could not be listed; the message says why."""
+
+
+def fetch_voices(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return the gateway's answer to `GET /v1/voices`. Raises VoicesUnavailable."""
     try:
         url = ServerAddress.parse(parsed.url).http_url("/v1/voices")
         request = urllib.request.Request(url, headers=key_header(parsed))
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=tls_context(parsed)) as response:
-            answer = json.load(response)
+            answer: dict[str, Any] = json.load(response)
+            return answer
     except urllib.error.HTTPError as refusal:
-        return fail("voices", gateway_refusal_message(refusal.code, _reason(refusal)))
+        raise VoicesUnavailable(gateway_refusal_message(refusal.code, _reason(refusal))) from None
     except urllib.error.URLError as error:
         if isinstance(error.reason, ConnectionError):
-            return fail("voices", gateway_unreachable_message(parsed.url))
-        return fail("voices", f"cannot list the voices at {parsed.url}: {error.reason}")
+            raise VoicesUnavailable(gateway_unreachable_message(parsed.url)) from None
+        raise VoicesUnavailable(f"cannot list the voices at {parsed.url}: {error.reason}") from None
     except (OSError, ValueError) as error:
-        return fail("voices", f"cannot list the voices at {parsed.url}: {error}")
+        raise VoicesUnavailable(f"cannot list the voices at {parsed.url}: {error}") from None
+
+
+def _list_remote(parsed: argparse.Namespace) -> int:
+    try:
+        answer = fetch_voices(parsed)
+    except VoicesUnavailable as error:
+        return fail("voices", str(error))
     if parsed.json:
         print(json.dumps(answer, indent=2))
         return 0

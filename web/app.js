@@ -1,6 +1,7 @@
 // The page: sends the text as it is written, and shows what is spoken.
 
-import { choices, listCodecs, listVoices } from "./choices.js";
+import { allVoices, choices, listCodecs, listVoices } from "./choices.js";
+import { Comparison, SAMPLE } from "./compare.js";
 import { Connection } from "./connection.js";
 import "./load_demo.js";
 import { showHighlight, showLevels, showNumbers } from "./meters.js";
@@ -50,6 +51,7 @@ const speech = new Speech(connection, {
   finished: () => {
     if (connection.open) showState("ready", "Ready");
     endWait();
+    comparison.finished();
   },
   interrupted: showInterrupted,
   queued: ({ position, eta_ms }) => {
@@ -59,6 +61,7 @@ const speech = new Speech(connection, {
   error: ({ message }) => {
     $("error").textContent = message;
     $("error").hidden = false;
+    if (!speech.utterance) comparison.stop();
     if (connection.open && !speech.utterance) showState("ready", "Ready");
   },
   failed: (utterance, played_ms) => {
@@ -83,10 +86,19 @@ const writer = new Writer({
   ended: () => speech.end(),
 });
 
+// Speaks the text in every voice, to compare them.
+const comparison = new Comparison({
+  speak: (voice) => speakAll(0, voice),
+  shown: (voice, number, count) => {
+    $("comparing").textContent = voice ? `${voice.display || voice.name}, ${number} of ${count}` : "";
+  },
+});
+
 // Writing
 
 text.addEventListener("input", (event) => {
   writer.stop();
+  comparison.stop();
   const fast = text.value.length - page.length >= PASTED_CHARACTERS;
   page.length = text.value.length;
   if ($("live").checked) onTextChanged({ grew: !event.inputType?.startsWith("delete"), fast });
@@ -136,11 +148,11 @@ function endWait() {
   if (page.grew) speakPending();
 }
 
-function begin(start, { at, label }) {
+function begin(start, { at, label }, voice) {
   Object.assign(page, { start, sent: "", words: [], spokenTo: start, label });
   $("stopped").hidden = true;
   $("error").hidden = true;
-  speech.begin({ choices: choices(), since: at, start });
+  speech.begin({ choices: choices(voice), since: at, start });
 }
 
 function write(fragment) {
@@ -162,13 +174,16 @@ function skipPending() {
   page.origin = null;
 }
 
-async function speakAll(start) {
+// Speaks the text from `start` on, in the chosen voice or another one.
+async function speakAll(start, voice) {
   writer.stop();
+  if (!voice) comparison.stop();
   const origin = { at: performance.now(), label: "click" };
-  if (!connection.open || !text.value.slice(start).trim()) return;
+  if (!connection.open || !text.value.slice(start).trim()) return comparison.stop();
   skipPending();
   await speech.silence();
-  begin(start, origin);
+  if (voice && !comparison.running) return; // stopped meanwhile
+  begin(start, origin, voice);
   write(text.value.slice(start));
   speech.end();
 }
@@ -185,6 +200,7 @@ setInterval(() => {
 
 function interrupt() {
   writer.stop();
+  comparison.stop();
   skipPending();
   speech.interrupt();
 }
@@ -217,12 +233,12 @@ function showStopped(start, spokenTo) {
 function showState(name, detail) {
   document.body.dataset.state = name;
   if ($("state-text").textContent !== detail) $("state-text").textContent = detail;
-  $("speak").disabled = $("continue").disabled = !connection.open;
+  $("speak").disabled = $("continue").disabled = $("compare").disabled = !connection.open;
 }
 
 function draw() {
   const current = speech.utterance;
-  $("interrupt").disabled = !current && !writer.writing;
+  $("interrupt").disabled = !current && !writer.writing && !comparison.running;
   $("download").disabled = !(current ?? speech.last)?.recording.length;
   if (current ?? speech.last) showNumbers(current ?? speech.last, speech.player, page.label);
   const word = page.words.findLast(({ start_ms }) => start_ms <= speech.player.played_ms);
@@ -252,6 +268,14 @@ $("speak").addEventListener("click", () => speakAll(0));
 $("continue").addEventListener("click", () => speakAll(page.spokenTo));
 $("interrupt").addEventListener("click", interrupt);
 $("demo").addEventListener("click", startDemo);
+$("compare").addEventListener("click", () => {
+  interrupt();
+  if (!text.value.trim()) {
+    text.value = SAMPLE;
+    page.length = SAMPLE.length;
+  }
+  comparison.start(allVoices());
+});
 $("codec").addEventListener("change", () => speech.prepare(choices().format));
 // When switched on again, only text written from now on is spoken.
 $("live").addEventListener("change", () => {

@@ -7,17 +7,23 @@ const $ = (id) => document.getElementById(id);
 let voices = [];
 let lastRequest; // arguments of the last listVoices
 
-// The fields of a `start` message; options left out are chosen by the gateway.
-export function choices() {
+// The fields of a `start` message; options left out are chosen by the gateway. `other`: a voice of `allVoices` to use
+// instead of the chosen one, with those options that it has.
+export function choices(other) {
   const instructions = $("instructions").value.trim();
+  const language = $("language").value;
+  const has = { language: !other || other.languages.includes(language), instructions: !other || other.instructions };
   return {
-    voice: $("voice").value || undefined,
-    language: $("language").value === "auto" ? undefined : $("language").value || undefined,
-    instructions: (!$("instructions").disabled && instructions) || undefined,
+    voice: other?.name ?? ($("voice").value || undefined),
+    language: (has.language && language !== "auto" && language) || undefined,
+    instructions: (has.instructions && !$("instructions").disabled && instructions) || undefined,
     normalise: $("normalise").checked || undefined,
     format: { codec: $("codec").value, sample_rate: RATE },
   };
 }
+
+// The voices, as /v1/voices lists them.
+export const allVoices = () => voices;
 
 export async function listVoices(session, token) {
   lastRequest = [session, token];

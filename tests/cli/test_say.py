@@ -161,6 +161,57 @@ def test_interrupt_prints_spoken_and_unspoken_text(gateway: FakeGateway) -> None
     assert 0 <= interrupt["played_ms"] < 40_000
 
 
+def test_every_voice_is_written_to_a_file_of_its_own(
+    gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "hello.wav"
+    assert main(["say", "--url", gateway.url, "--compare", "--output", str(file), "Hello", "you"]) == 0
+    assert [message["voice"] for message in gateway.received if message["type"] == "start"] == ["hum", "whistle"]
+    assert {utterance.text for utterance in gateway.utterances.values()} == {"Hello you"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hello_hum.wav", "hello_whistle.wav"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "hum:"
+    assert lines[2] == "whistle:"
+
+
+def test_standard_input_is_spoken_in_every_voice(gateway: FakeGateway, player: Path) -> None:
+    command = [*VOXGATE, "say", "--url", gateway.url, "--compare"]
+    ended = subprocess.run(command, input="Hi.", capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert [utterance.text for utterance in gateway.utterances.values()] == ["Hi.", "Hi."]
+    assert ended.stdout == "Hi.\nHi.\n"
+    assert player.stat().st_size == 2 * 3 * 1920  # the fake player keeps its last run
+
+
+@pytest.mark.usefixtures("player")
+def test_interrupt_ends_a_comparison(gateway: FakeGateway) -> None:
+    with subprocess.Popen(
+        [*VOXGATE, "say", "--url", gateway.url, "--compare", "A" * 500],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as saying:
+        assert saying.stdout is not None
+        saying.stdout.read(1)
+        saying.send_signal(signal.SIGINT)
+        assert saying.wait(DEADLINE_S) == 130
+    assert [message["voice"] for message in gateway.received if message["type"] == "start"] == ["hum"]
+
+
+@pytest.mark.parametrize("options", [["--voice", "hum"], ["--output", "-"]])
+def test_comparison_of_one_voice_is_refused(
+    gateway: FakeGateway, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = [] if "--output" in options else ["--output", os.devnull]
+    assert main(["say", "--url", gateway.url, "--compare", *options, *output, "Hello"]) == 1
+    assert "omit --voice and --output -" in capsys.readouterr().err
+    assert gateway.received == []
+
+
+def test_comparison_reports_an_unreachable_gateway(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["say", "--url", "ws://127.0.0.1:9", "--compare", "--output", "a.wav", "Hello"]) == 1
+    assert "start one with 'voxgate serve'" in capsys.readouterr().err
+
+
 def test_unreachable_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["say", "--url", "ws://127.0.0.1:9", "--output", os.devnull, "Hello"]) == 1
     output = capsys.readouterr().err
