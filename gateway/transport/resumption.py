@@ -81,6 +81,10 @@ class ResumableSocket:
         self._socket: LosableSocket | None = socket
         self._close_code: int | None = None
         self._detached_s = 0.0
+        self._looks = 0
+        """Looks in a row at which others waited for what the session holds."""
+        self._timer: asyncio.Handle | None = None
+        """Calls `_check_patience` while there is no connection."""
         self._kept: deque[str | bytes] = deque()
         """The messages after the first `_confirmed` ones, of which `_written` went to the present connection."""
         self._kept_bytes = 0
@@ -165,6 +169,9 @@ class ResumableSocket:
             if self.ended:
                 raise SocketClosed
             if (socket := self._socket) is None or self._full:
+                if socket is not None and socket.close_code is not None:
+                    self._on_closed(socket)  # nothing else would notice while the reader waits for the writer
+                    continue
                 await self._changed.wait()
                 continue
             try:
@@ -196,7 +203,7 @@ class ResumableSocket:
     def stop_waiting(self) -> None:
         """Ends the session if it has no connection, or when it loses the present one."""
         self._within_s = 0.0
-        self._notify()
+        self._check_patience()
 
     def accepts(self, token: str) -> bool:
         """Whether the session can be resumed with `token`. Takes the same time for every wrong token."""
@@ -216,6 +223,7 @@ class ResumableSocket:
         self._written = resume.received
         self._tokens = [resume.token, self._new_token()]
         self._socket, self._received_confirmed = socket, self._received
+        self._stop_timer()
         try:
             socket.send(ResumedMessage(session=self.name, received=self._received, resume=self.offer).model_dump_json())
         except SocketClosed:
@@ -270,34 +278,45 @@ class ResumableSocket:
             self._end(socket.close_code)
 
     def _detach(self) -> None:
-        self._socket, self._detached_s = None, self._loop.time()
+        self._socket, self._detached_s, self._looks = None, self._loop.time(), 0
         self._observer.resumption(DETACHED)
         log.info("session detached", extra={"session": self.name})
         self.watcher.on_detached()
         self._notify()
+        self._stop_timer()
+        self._timer = self._loop.call_soon(self._check_patience)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _end(self, code: int | None) -> None:
         if not self.ended:
             if self._socket is None:
                 self._observer.resumption(EXPIRED)
             self._close_code, self._socket, self.ended = code, None, True
+            self._stop_timer()
             self._notify()
 
     async def _present_socket(self) -> LosableSocket:
-        """Waits for a connection. Raises SocketClosed when there is none in time."""
-        looks = 0
+        """Waits for a connection. Raises SocketClosed when the session has ended."""
         while self._socket is None:
             if self.ended:
                 raise SocketClosed
-            waited_s = self._loop.time() - self._detached_s
-            looks = looks + 1 if waited_s >= CONTESTED_S and self._contested() else 0
-            if waited_s >= self._within_s or looks > 1:  # a slot may just be on its way to them
-                self._end(None)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(POLL_S, self._within_s - waited_s)):
-                    await self._changed.wait()
+            await self._changed.wait()
         return self._socket
+
+    def _check_patience(self) -> None:
+        """Ends a session that has had no connection for too long. A timer: its reader may wait for its writer."""
+        if self._socket is not None or self.ended:
+            return
+        waited_s = self._loop.time() - self._detached_s
+        self._looks = self._looks + 1 if waited_s >= CONTESTED_S and self._contested() else 0
+        if waited_s >= self._within_s or self._looks > 1:  # a slot may just be on its way to those who wait
+            self._end(None)
+        else:
+            self._timer = self._loop.call_later(min(POLL_S, self._within_s - waited_s), self._check_patience)
 
     def _new_token(self) -> str:
         return secrets.token_urlsafe(TOKEN_BYTES)

@@ -30,6 +30,10 @@ MESSAGES_IN_BUFFERS = 40
 """Messages that buffers of the network accept while nothing is read; then writes block."""
 
 
+ABNORMAL = 1006
+"""Code of an end without a close (RFC 6455, section 7.4.1)."""
+
+
 class LossyConnection:
     """One connection; `client` and `gateway` are its ends.
 
@@ -57,6 +61,7 @@ class _End:
         self.connection = connection
         self.lost = False
         self.close_code: int | None = None
+        """Code of a close; None while the connection is open."""
         self._arrived: deque[str | bytes] = deque()
         self._changed = asyncio.Event()
         self._unread = 0
@@ -65,6 +70,7 @@ class _End:
     def lose(self) -> None:
         """The end learns that the connection is lost."""
         self.lost = True
+        self.close_code = self.close_code or ABNORMAL
         self._changed.set()
 
     def deliver(self, other: _End, message: str | bytes) -> None:
@@ -109,7 +115,7 @@ class ClientEnd(_End):
         return message
 
     def _error(self) -> SessionLost:
-        return SessionLost(self.close_code, "", broken=self.close_code is None)
+        return SessionLost(self.close_code, "", broken=self.close_code in (None, ABNORMAL))
 
     def abort(self) -> None:
         self.lose()
@@ -129,7 +135,7 @@ class GatewayEnd(_End):
 
     @property
     def broken(self) -> bool:
-        return self.close_code is None
+        return self.close_code in (None, ABNORMAL)
 
     def hand_over_slot(self) -> None:
         """The session has the slot already."""

@@ -363,3 +363,23 @@ def test_resume_in_the_middle_of_a_session_is_refused() -> None:
             assert peer.of("pong")
 
     run(scene())
+
+
+def test_loss_is_noticed_while_neither_reader_nor_writer_uses_the_connection() -> None:
+    """The writer waits for a confirmation, and the reader, whose answers pile up, for the writer."""
+
+    async def scene() -> None:
+        counts = Counts()
+        async with network(counts, messages_per_s=1000) as lossy:
+            peer = await RawPeer(lossy).open()
+            await peer.say("a", TEXT * 20, pacing="none")
+            await peer.read(1)
+            for _ in range(100):
+                await peer.send(type="ping")
+            await asyncio.sleep(0.1)
+            peer.connection.cut(0.0, 0.0)
+            await asyncio.sleep(WITHIN_S + 2)
+            assert counts.events == [DETACHED, EXPIRED]
+            assert len(lossy.sessions) == 0
+
+    run(scene())
