@@ -70,11 +70,15 @@ def engine_process(gateway: GatewayProcess) -> psutil.Process:
 
 
 async def _until_ready(gateway: GatewayProcess) -> float:
-    """Wait until the gateway speaks again. Returns the seconds it took; raises TimeoutError."""
+    """Wait until the gateway has noticed the loss and speaks again; the seconds it took. Raises TimeoutError."""
     began_s = time.monotonic()
 
     async def ready() -> bool:
         return (await gateway.get("/readyz"))[0] == 200
 
+    async def lost() -> bool:
+        return not await ready()
+
+    await until(lost)
     await until(ready, VOICE_START_S)
     return time.monotonic() - began_s
