@@ -16,8 +16,9 @@ from voxgate.pipeline.errors import CheckpointError, VoxgateError
 
 from . import report
 from .measurements import MeasurementLog
-from .plan import FULL, QUICK, EvaluationSize
+from .plan import FULL, QUICK, WIDE, EvaluationSize
 from .run import Run, evaluate, read_sources, sweep
+from .sources import Sources
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "voices" / "demo"
@@ -42,7 +43,8 @@ def main() -> int:
         size=_size(parsed),
         temperatures=(temperature, predictor),
         measurements=MeasurementLog(folder / "judged.jsonl"),
-        sources=MeasurementLog(BUILD / "judged_sources.jsonl"),
+        sources=Sources(parsed.cache),
+        source_measurements=MeasurementLog(parsed.cache / "judged.jsonl"),
         minutes=parsed.minutes,
         timings=not parsed.no_timings,
         encoder=parsed.encoder,
@@ -80,7 +82,7 @@ def _perform(parsed: argparse.Namespace, run: Run, folder: Path) -> None:
     if parsed.publish:
         from .publish import publish  # needs Pillow, as nothing else
 
-        asyncio.run(publish(run, results, ROOT / "docs"))
+        asyncio.run(publish(run, results, ROOT))
 
 
 def fingerprint(checkpoint: Path) -> str:
@@ -97,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="scripts/eval-voice",
         description="Compares the demo voice with its source voices. A stopped run continues when started again.",
     )
-    parser.add_argument("--quick", action="store_true", help="a fifth of the texts with one seed")
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument("--quick", action="store_true", help="a fifth of the texts")
+    extent.add_argument("--wide", action="store_true", help="all texts; opinion scores and three seeds of a fifth")
     parser.add_argument("--seeds", type=int, metavar="N", help="utterances of each sentence")
     parser.add_argument(
         "--minutes",
@@ -115,20 +119,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--predictor-temperature", type=float, metavar="T", help="temperature of the code predictor")
     parser.add_argument("--sweep", metavar="T,T", help="compare all pairs of temperatures on some sentences")
-    parser.add_argument("--sources", action="store_true", help="measure the source voices only")
+    parser.add_argument("--sources", action="store_true", help="measure the source voices only: those of --voices")
     parser.add_argument(
         "--encoder", type=Path, metavar="FILE", help="the recipe's tokenizer weights: measure the codec alone too"
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=BUILD / "sources",
+        metavar="DIR",
+        help="the source voices, their readings and figures, which serve all checkpoints (default: build/eval/sources)",
     )
     parser.add_argument("--no-timings", action="store_true", help="omit figures that a busy machine distorts")
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the results (default: build/eval/CHECKPOINT)"
     )
-    parser.add_argument("--publish", action="store_true", help="write the figures, samples and images of docs/voice.md")
+    parser.add_argument(
+        "--publish",
+        action="store_true",
+        help="write docs/voice.md's figures, samples and images, and the README's links",
+    )
     return parser
 
 
 def _size(parsed: argparse.Namespace) -> EvaluationSize:
-    default = QUICK if parsed.quick else FULL
+    default = QUICK if parsed.quick else WIDE if parsed.wide else FULL
     return default if parsed.seeds is None else replace(default, seeds=parsed.seeds)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -11,7 +11,7 @@ import numpy as np
 from . import plan as texts
 from .measurements import SOURCE, Measurement, MeasurementLog, UtteranceKey
 from .plan import Task
-from .scoring import Score, score
+from .scoring import Score, said_twice, score
 
 
 def share_interval(counts: Sequence[float], totals: Sequence[float], draws: int = 2000) -> tuple[float, float]:
@@ -22,6 +22,7 @@ def share_interval(counts: Sequence[float], totals: Sequence[float], draws: int 
     return float(low), float(high)
 
 
+EVERYTHING = "everything"
 FRAME_S = 0.08
 LOST_SHARE = 0.5
 """Share of the words recognised from the source whose loss is a failure."""
@@ -60,9 +61,16 @@ class Pair:
         return self.score.kept < (1 - LOST_SHARE) * self.source_score.kept
 
     @property
+    def said_twice(self) -> tuple[str, ...]:
+        """Words that were recognised twice in a row, but are not so in the text, nor were in the source's reading."""
+        spoken = self.source.key.spoken
+        of_source = said_twice(spoken, self.source.transcript)
+        return tuple(words for words in said_twice(spoken, self.measurement.transcript) if words not in of_source)
+
+    @property
     def failed(self) -> bool:
-        """Whether the utterance lost words or did not end by itself."""
-        return self.lost or not self.measurement.ended
+        """Whether the utterance lost or repeated words, or did not end by itself."""
+        return self.lost or bool(self.said_twice) or not self.measurement.ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +89,42 @@ class WordErrors:
 class MosFigures:
     """Mean predicted opinion score of the voice and the source, and the voice's 5th percentile over utterances."""
 
+    utterances: int
     voice: float
     worst: float
     source: float
+
+
+@dataclass(frozen=True, slots=True)
+class LongTextFigures:
+    """Figures of the paragraphs, each of the voice and of the source.
+
+    Changes from the first to the last third: the level in dB, mean of its absolute values and the greatest, and the
+    lowest similarity of the speaker.
+    """
+
+    paragraphs: int
+    drift_db: float
+    most_drift_db: float
+    source_drift_db: float
+    source_most_drift_db: float
+    speaker_kept: float
+    source_speaker_kept: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerFigures:
+    """Mean cosines of utterances with the mean of the source's readings of the scored texts.
+
+    `voice`, `source`: of the voice's utterances and of the source's own. `other`: of the voice's utterances with the
+    source of another voice, the most similar one; None with a single voice. `right`: share of utterances that are most
+    similar to their own source.
+    """
+
+    voice: float
+    source: float
+    other: float | None
+    right: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +138,14 @@ class VoiceFigures:
     utterances: int
     unended: int
     lost: int
+    said_twice: int
     duration_ratio: float
     duration_spread: float
     duration_near: float
     """Share of sentences within 10 % of the source's duration."""
     paragraphs: int
     paragraph_ratios: list[float]
+    long: LongTextFigures | None
     leading_silence_ms_median: float
     leading_silence_ms_p95: float
     leading_silence_ms_max: float
@@ -125,23 +168,38 @@ def pairs(tasks: Iterable[Task], log: MeasurementLog, sources: MeasurementLog) -
     return found
 
 
-def figures(voice: str, of: Sequence[Pair]) -> VoiceFigures:
-    """Figures of the given pairs."""
+def suspicious(measurement: Measurement) -> bool:
+    """Whether an utterance may have failed, which the source's reading of its text decides."""
+    spoken = measurement.key.spoken
+    one = score(spoken, measurement.transcript)
+    lost = one.kept < (1 - LOST_SHARE) * one.words
+    return lost or not measurement.ended or bool(said_twice(spoken, measurement.transcript))
+
+
+def figures(voice: str, of: Sequence[Pair], suspects: Sequence[Pair] = (), unsuspected: int = 0) -> VoiceFigures:
+    """Figures of the given pairs.
+
+    `suspects`: the suspicious ones of those utterances that were only checked for failures; `unsuspected`: number of
+    the others.
+    """
+    every = [*of, *suspects]
     single = [pair for pair in of if pair.group != texts.PARAGRAPHS]
     ratios = np.array([pair.duration_ratio for pair in single])
     leading_silences_ms = np.array([1000 * pair.measurement.leading_silence_s for pair in of])
     return VoiceFigures(
         voice=voice,
         word_errors={name: word_errors(members) for name, members in _sets(of).items()},
-        mos={name: opinion_scores(members) for name, members in _sets(of).items()},
-        utterances=len(of),
-        unended=sum(not pair.measurement.ended for pair in of),
-        lost=sum(pair.lost for pair in of),
+        mos={name: scores for name, members in _sets(of).items() if (scores := opinion_scores(members))},
+        utterances=len(every) + unsuspected,
+        unended=sum(not pair.measurement.ended for pair in every),
+        lost=sum(pair.lost for pair in every),
+        said_twice=sum(bool(pair.said_twice) for pair in every),
         duration_ratio=float(ratios.mean()),
         duration_spread=float(ratios.std()),
         duration_near=float(np.mean(np.abs(ratios - 1) <= NEAR)),
         paragraphs=len(of) - len(single),
         paragraph_ratios=[pair.duration_ratio for pair in of if pair.group == texts.PARAGRAPHS],
+        long=_long([pair for pair in of if pair.group == texts.PARAGRAPHS]),
         leading_silence_ms_median=float(np.median(leading_silences_ms)),
         leading_silence_ms_p95=float(np.percentile(leading_silences_ms, 95)),
         leading_silence_ms_max=float(leading_silences_ms.max()),
@@ -150,7 +208,7 @@ def figures(voice: str, of: Sequence[Pair]) -> VoiceFigures:
         source_words_per_s=_words_per_s([pair.source for pair in single]),
         failed=[
             f"{key.voice}, seed {key.seed}: {key.spoken} | {pair.measurement.transcript}"
-            for pair in of
+            for pair in every
             if pair.failed and (key := pair.measurement.key)
         ],
     )
@@ -160,15 +218,62 @@ def _sets(of: Sequence[Pair]) -> dict[str, list[Pair]]:
     """The pairs of each set, of all numbers, and all; sets without pairs are left out."""
     chosen = {group: [pair for pair in of if pair.group == group] for group in texts.SETS}
     chosen["numbers"] = [pair for pair in of if pair.group in texts.NUMBERS]
-    chosen["everything"] = list(of)
+    chosen[EVERYTHING] = list(of)
     return {name: members for name, members in chosen.items() if members}
 
 
-def opinion_scores(of: Sequence[Pair]) -> MosFigures:
-    """Opinion scores of voice and source."""
-    scores = [pair.measurement.mos for pair in of]
-    readings = {pair.source.key: pair.source.mos for pair in of}  # one reading serves all seeds
-    return MosFigures(fmean(scores), float(np.percentile(scores, 5)), fmean(readings.values()))
+def opinion_scores(of: Sequence[Pair]) -> MosFigures | None:
+    """Opinion scores of voice and source, of those that were scored."""
+    scores = [pair.measurement.mos for pair in of if pair.measurement.mos is not None]
+    # One reading serves all seeds.
+    readings = {pair.source.key: pair.source.mos for pair in of if pair.source.mos is not None}
+    if not scores or not readings:
+        return None
+    return MosFigures(len(scores), fmean(scores), float(np.percentile(scores, 5)), fmean(readings.values()))
+
+
+def _long(of: Sequence[Pair]) -> LongTextFigures | None:
+    """Figures of paragraphs that are long enough, all of them heard."""
+    sides = [[pair.measurement for pair in of], [pair.source for pair in of]]
+    drifts = [np.abs([one.drift_db for one in side if one.drift_db is not None]) for side in sides]
+    kept = [[one.speaker_kept for one in side if one.speaker_kept is not None] for side in sides]
+    if not all(side.size for side in drifts) or not all(kept):
+        return None
+    (voice, source), (voice_kept, source_kept) = drifts, kept
+    return LongTextFigures(
+        paragraphs=len(of),
+        drift_db=float(voice.mean()),
+        most_drift_db=float(voice.max()),
+        source_drift_db=float(source.mean()),
+        source_most_drift_db=float(source.max()),
+        speaker_kept=min(voice_kept),
+        source_speaker_kept=min(source_kept),
+    )
+
+
+def speakers(of: Mapping[str, Sequence[Pair]]) -> dict[str, SpeakerFigures]:
+    """Similarity of the speakers of the voices."""
+    pairs = {
+        voice: heard
+        for voice, own in of.items()
+        if (heard := [pair for pair in own if pair.measurement.speaker and pair.source.speaker])
+    }
+    readings = {
+        voice: np.array(list({pair.source.key: pair.source.speaker for pair in own}.values()))
+        for voice, own in pairs.items()
+    }
+    means = {voice: one.mean(0) / np.linalg.norm(one.mean(0)) for voice, one in readings.items()}
+    found = {}
+    for number, (voice, own) in enumerate(pairs.items()):
+        cosines = np.array([pair.measurement.speaker for pair in own]) @ np.array(list(means.values())).T
+        others = np.delete(cosines.mean(0), number)
+        found[voice] = SpeakerFigures(
+            voice=float(cosines[:, number].mean()),
+            source=float((readings[voice] @ means[voice]).mean()),
+            other=float(others.max()) if len(others) else None,
+            right=float(np.mean(cosines.argmax(1) == number)),
+        )
+    return found
 
 
 def word_errors(of: Sequence[Pair]) -> WordErrors:
@@ -191,7 +296,7 @@ def word_errors(of: Sequence[Pair]) -> WordErrors:
 
 @dataclass(frozen=True, slots=True)
 class SourceFigures:
-    """Word error rates and opinion scores of a source voice by set."""
+    """Word error rates and opinion scores of a source voice by set, and of "everything"."""
 
     word_errors: dict[str, float]
     mos: dict[str, float]
@@ -199,17 +304,22 @@ class SourceFigures:
 
 def source_figures(tasks: Iterable[Task], sources: MeasurementLog) -> SourceFigures:
     """Figures of the source voice."""
-    counted: dict[str, list[tuple[Score, float]]] = {}
+    counted: dict[str, list[tuple[Score, float | None]]] = {}
     for task in tasks:
         if (measurement := sources.get(task.key)) is not None:
             one = score(measurement.key.spoken, measurement.transcript)
-            counted.setdefault(task.line.group, []).append((one, measurement.mos))
+            for name in (task.line.group, EVERYTHING):
+                counted.setdefault(name, []).append((one, measurement.mos))
     return SourceFigures(
         {
             group: sum(one.errors for one, _ in found) / sum(one.words for one, _ in found)
             for group, found in counted.items()
         },
-        {group: fmean(mos for _, mos in found) for group, found in counted.items()},
+        {
+            group: fmean(scores)
+            for group, found in counted.items()
+            if (scores := [mos for _, mos in found if mos is not None])
+        },
     )
 
 

@@ -28,8 +28,8 @@ class UtteranceKey:
 class Measurement:
     """Measurements of one utterance.
 
-    `ended`: whether the voice ended by itself. `seconds`: duration of the audio. `mos`: predicted mean opinion score.
-    The other times are those of `SpeechExtent`.
+    `ended`: whether the voice ended by itself. `seconds`: duration of the audio. The other times are those of
+    `SpeechExtent`. `mos`, `speaker` and `speaker_kept` are those of `Judgement`. `drift_db`: see `sound.drift_db`.
     """
 
     key: UtteranceKey
@@ -39,7 +39,10 @@ class Measurement:
     speech_s: float
     pauses_s: float
     transcript: str
-    mos: float
+    mos: float | None = None
+    speaker: tuple[float, ...] = ()
+    speaker_kept: float | None = None
+    drift_db: float | None = None
 
 
 class MeasurementLog:
@@ -82,4 +85,5 @@ class MeasurementLog:
 
 def _parse(line: str) -> Measurement:
     fields = json.loads(line)
-    return Measurement(key=UtteranceKey(**fields.pop("key")), **fields)
+    speaker = tuple(fields.pop("speaker", ()))
+    return Measurement(key=UtteranceKey(**fields.pop("key")), speaker=speaker, **fields)

@@ -59,54 +59,70 @@ def words(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSize:
-    """Extent of a run: every `stride`-th line of each set, sentences with `seeds` seeds, other texts with one."""
+    """Extent of a run.
+
+    Every `scored`-th line of each set and `paragraphs` are measured and compared with the source, sentences with
+    `seeds` seeds. Of the others every `stride`-th line, if any, is spoken once and checked for failures only.
+    """
 
     stride: int
+    scored: int
     seeds: int
     paragraphs: int
 
 
-FULL = EvaluationSize(stride=1, seeds=3, paragraphs=10)
-QUICK = EvaluationSize(stride=5, seeds=1, paragraphs=1)
-SWEEP = EvaluationSize(stride=10, seeds=1, paragraphs=0)
+FULL = EvaluationSize(stride=1, scored=1, seeds=3, paragraphs=10)
+WIDE = EvaluationSize(stride=1, scored=5, seeds=3, paragraphs=2)
+QUICK = EvaluationSize(stride=5, scored=5, seeds=3, paragraphs=2)
+SWEEP = EvaluationSize(stride=10, scored=10, seeds=1, paragraphs=0)
 """About 40 lines for each pair of temperatures; voices alternate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One utterance to make and measure."""
+    """One utterance to make and measure. `scored`: with its opinion score and compared with the source."""
 
     line: EvaluationText
     key: UtteranceKey
+    scored: bool = True
 
 
-def lines(size: EvaluationSize, groups: Sequence[str] = SETS) -> list[EvaluationText]:
-    """The lines of a run."""
-    chosen: list[EvaluationText] = []
+def lines(size: EvaluationSize, groups: Sequence[str] = SETS) -> list[tuple[EvaluationText, bool]]:
+    """The lines of a run, and whether they are scored; those that are scored come first."""
+    chosen: list[tuple[EvaluationText, bool]] = []
     for group in groups:
         of_group = load(group)
-        chosen += of_group[: size.paragraphs] if group == PARAGRAPHS else of_group[:: size.stride]
-    return chosen
+        if group == PARAGRAPHS:
+            chosen += [(line, True) for line in of_group[: size.paragraphs]]
+        else:
+            chosen += [(line, at % size.scored == 0) for at, line in enumerate(of_group) if at % size.stride == 0]
+    return sorted(chosen, key=lambda one: not one[1])
 
 
 def source_tasks(voice: str, size: EvaluationSize) -> list[Task]:
-    """All lines in a source voice."""
-    return [Task(line, UtteranceKey(SOURCE, voice, line.spoken)) for line in lines(size)]
+    """The scored lines in a source voice."""
+    return [Task(line, UtteranceKey(SOURCE, voice, line.spoken)) for line, scored in lines(size) if scored]
 
 
 def codec_tasks(voice: str, size: EvaluationSize) -> list[Task]:
-    """The sentences through the codec."""
-    return [Task(line, UtteranceKey(CODEC, voice, line.spoken)) for line in lines(size, [SENTENCES])]
+    """The scored sentences through the codec."""
+    return [Task(line, UtteranceKey(CODEC, voice, line.spoken)) for line, scored in lines(size, [SENTENCES]) if scored]
 
 
 def voice_tasks(voice: str, size: EvaluationSize, temperatures: tuple[float, float]) -> list[Task]:
-    """All lines with the first seed, then the sentences with further seeds."""
+    """The scored lines with the first seed, then the sentences of them with further seeds, then the other lines."""
     every = lines(size)
+    chosen = [(line, 0, True) for line, scored in every if scored]
+    chosen += [
+        (line, seed, True)
+        for seed in range(1, size.seeds)
+        for line, scored in every
+        if scored and line.group == SENTENCES
+    ]
+    chosen += [(line, 0, False) for line, scored in every if not scored]
     return [
-        Task(line, UtteranceKey(VOICE, voice, line.spoken, seed, *temperatures))
-        for seed in range(size.seeds)
-        for line in every
-        if seed == 0 or line.group == SENTENCES
+        Task(line, UtteranceKey(VOICE, voice, line.spoken, seed, *temperatures), scored)
+        for line, seed, scored in chosen
     ]
 
 

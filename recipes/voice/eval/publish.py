@@ -1,7 +1,8 @@
-"""Writes the figures of docs/voice.md between its marks, audio samples, and spectrograms."""
+"""Writes the figures of docs/voice.md between its marks, audio samples and spectrograms, and links in the README."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
 
 from . import plan as texts
-from . import report, sources
+from . import report
 from .run import Results, Run
 from .session import open_speaker
 
@@ -64,18 +65,28 @@ SAMPLES = (
     "That comes to $14.50, and your train leaves at 10:45.",
 )
 """Texts of no evaluation set, so that samples are not selected by their figures."""
-_FORMAT = OutputFormat("ogg_opus", bitrate=20_000)
+_FORMAT = OutputFormat("ogg_opus", bitrate=32_000)
+README_BEGIN, README_END = "<!-- samples: scripts/eval-voice --publish -->", "<!-- end of samples -->"
+_README_SAMPLES = 3
 
 
-async def publish(run: Run, results: Results, docs: Path) -> None:
-    """Write figures, samples and spectrograms into `docs`. Raises ValueError if the page lacks the marks."""
+async def publish(run: Run, results: Results, root: Path) -> None:
+    """Write figures, samples and spectrograms into `docs`, and links to samples into the README.
+
+    Deletes the samples and spectrograms of the old figures. Raises ValueError if a page lacks its marks.
+    """
+    docs = root / "docs"
+    page, readme = docs / PAGE, root / "README.md"
     names = [voice.voice for voice in results.voices if voice.voice != "all"]
+    replaced(readme.read_text("utf-8"), [], README_BEGIN, README_END)
+    for name in linked(page.read_text("utf-8")):
+        (docs / name).unlink(missing_ok=True)
     rows = []
     async with open_speaker(run.checkpoint) as speaker:
         for number, written in enumerate(SAMPLES):
             cells = []
             for voice in names:
-                source = sources.read(voice, texts.spoken(written))
+                source = run.sources.read(voice, texts.spoken(written))
                 made = (await speaker.speak(voice, written, 0, run.sampling)).pcm
                 links = [
                     _sound(docs, f"{voice}_{number}_source", "source", source),
@@ -88,7 +99,11 @@ async def publish(run: Run, results: Results, docs: Path) -> None:
             rows.append((written, *cells))
         paragraph = texts.load(texts.PARAGRAPHS)[0]
         made = (await speaker.speak(names[0], paragraph.written, 0, run.sampling)).pcm
-        rows.append(("ten sentences", _sound(docs, f"{names[0]}_paragraph", "voice", made), *("" for _ in names[1:])))
+        links = [
+            _sound(docs, f"{names[0]}_paragraph_source", "source", run.sources.read(names[0], paragraph.spoken)),
+            _sound(docs, f"{names[0]}_paragraph_voice", "voice", made),
+        ]
+        rows.append(("ten sentences", ", ".join(links), *("" for _ in names[1:])))
     shown = [
         report.tables(results),
         "To listen to:",
@@ -97,16 +112,31 @@ async def publish(run: Run, results: Results, docs: Path) -> None:
             f"![{voice}: the source above, this voice below](images/{picture(docs, voice).name})" for voice in names
         ),
     ]
-    page = docs / PAGE
     page.write_text(replaced(page.read_text("utf-8"), shown), encoding="utf-8")
+    readme.write_text(
+        replaced(readme.read_text("utf-8"), [samples_line(names)], README_BEGIN, README_END), encoding="utf-8"
+    )
 
 
-def replaced(page: str, parts: Sequence[str]) -> str:
+def samples_line(names: Sequence[str]) -> str:
+    """The README's links to the first sample of the first voices."""
+    links = (f"[{name}](docs/sounds/{name}_0_voice.ogg)" for name in names[:_README_SAMPLES])
+    return f"The demo voice, generated on a CPU: {', '.join(links)} ([more, beside their sources](docs/voice.md))."
+
+
+def linked(page: str) -> list[str]:
+    """The samples and pictures that the page's figures link to. Raises ValueError if it lacks a mark."""
+    replaced(page, [])
+    figures = page.partition(BEGIN)[2].partition(END)[0]
+    return re.findall(r"\((sounds/\w+\.ogg|images/voice_\w+\.png)\)", figures)
+
+
+def replaced(page: str, parts: Sequence[str], begin: str = BEGIN, end: str = END) -> str:
     """The page with these parts between its two marks. Raises ValueError if it lacks one."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks {BEGIN!r} or {END!r}")
+    before, begin_found, rest = page.partition(begin)
+    _, end_found, after = rest.partition(end)
+    if not begin_found or not end_found:
+        raise ValueError(f"the page lacks {begin!r} or {end!r}")
     return before + "\n\n".join([begin, *parts, end]) + after
 
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import plan as texts
-from .figures import NEAR, MosFigures, SourceFigures, WordErrors
-from .run import Results, SweepRow
+from .figures import EVERYTHING, NEAR, LongTextFigures, MosFigures, SourceFigures, SpeakerFigures, WordErrors
+from .run import REFERENCE, Results, SweepRow
 
 SIZE_MB = 55.0
 VOICES = 4
@@ -20,6 +20,7 @@ ERRORS_ABOVE_SOURCE = 0.015
 """Of the kinds of text other than sentences."""
 FAILURES_OF = 2000
 REAL_TIME_FACTOR = 0.5
+WORD_TIMES_MS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def targets(results: Results) -> list[Target]:
         Target("voices in one checkpoint", f"{VOICES}", f"{len(each)}", len(each) >= VOICES),
         Target("its weights", f"≤ {SIZE_MB:.0f} MB", f"{results.size_mb:.1f} MB", results.size_mb <= SIZE_MB),
     ]
-    scores = {voice.voice: voice.mos[_ALL] for voice in each}
+    scores = {voice.voice: voice.mos[EVERYTHING] for voice in each}
     worst = min(scores, key=lambda voice: scores[voice].voice)
     below = max(scores, key=lambda voice: scores[voice].source - scores[voice].voice)
     gap = scores[below].source - scores[below].voice
@@ -62,10 +63,9 @@ def targets(results: Results) -> list[Target]:
         found.append(
             Target(f"word errors above the source's, most: {most}", wanted, measured, more <= ERRORS_ABOVE_SOURCE)
         )
-    failures = len(overall.failed)
-    found.append(
-        Target("failures", f"0 of {FAILURES_OF:,} or more", f"{failures} of {overall.utterances}", not failures)
-    )
+    failures, count = len(overall.failed), overall.utterances
+    none = not failures and count >= FAILURES_OF
+    found.append(Target("failures", f"0 of {FAILURES_OF:,} or more", f"{failures} of {count:,}", none))
     if ratios := overall.paragraph_ratios:
         near = sum(abs(ratio - 1) <= NEAR for ratio in ratios)
         found.append(
@@ -79,6 +79,16 @@ def targets(results: Results) -> list[Target]:
     found.append(
         Target("first sound within two frames", "all", f"{overall.first_sound_near:.2%}", overall.first_sound_near == 1)
     )
+    if (times := results.word_times) is not None:
+        median = times.median_ms
+        found.append(
+            Target(
+                "starts of words, median error (heart's teacher)",
+                f"≤ {WORD_TIMES_MS} ms",
+                f"{median:.0f} ms (90 %: {times.p90_ms:.0f} ms)",
+                median <= WORD_TIMES_MS,
+            )
+        )
     if results.speed is not None:
         factor = results.speed.real_time_factor
         found.append(
@@ -87,9 +97,8 @@ def targets(results: Results) -> list[Target]:
     return found
 
 
-_ALL = "everything"
 _OTHER_SETS = tuple(name for name in texts.SETS if name != texts.SENTENCES)
-_SETS = (*texts.SETS, _ALL)
+_SETS = (*texts.SETS, EVERYTHING)
 
 
 def write(path: Path, text: str) -> None:
@@ -119,16 +128,27 @@ def targets_table(results: Results) -> str:
 
 def mos_table(results: Results) -> str:
     """Each voice's predicted opinion scores: mean, lowest twentieth, and the source's mean."""
-    rows = [(name, *(_mos(voice.mos.get(name)) for voice in results.voices)) for name in _SETS]
-    return table(("opinion score", *(voice.voice for voice in results.voices)), rows)
+    reference = results.reference.mos if results.reference else None
+    rows = [
+        (name, *(_mos(voice.mos.get(name)) for voice in results.voices), *_reference(reference, name, ".2f"))
+        for name in _SETS
+    ]
+    scored = (voice.mos[EVERYTHING].utterances for voice in results.voices)
+    rows.append(("utterances scored", *map(str, scored), *([""] if reference else [])))
+    return table(("opinion score", *(voice.voice for voice in results.voices), *_reference_name(results)), rows)
 
 
 def word_error_table(results: Results) -> str:
     """Each voice's word error rates with their intervals, and the source's."""
-    rows = [(name, *(_errors(voice.word_errors.get(name)) for voice in results.voices)) for name in _SETS]
+    reference = results.reference.word_errors if results.reference else None
+    rows = [
+        (name, *(_errors(voice.word_errors.get(name)) for voice in results.voices), *_reference(reference, name, ".1%"))
+        for name in _SETS
+    ]
     if results.codec:
-        rows.append(("sentences, codec alone", *(_codec(results.codec.get(voice.voice)) for voice in results.voices)))
-    return table(("word errors", *(voice.voice for voice in results.voices)), rows)
+        cells = (_codec(results.codec.get(voice.voice)) for voice in results.voices)
+        rows.append(("sentences, codec alone", *cells, *([""] if reference else [])))
+    return table(("word errors", *(voice.voice for voice in results.voices), *_reference_name(results)), rows)
 
 
 def speech_table(results: Results) -> str:
@@ -137,6 +157,7 @@ def speech_table(results: Results) -> str:
     rows = [
         ("utterances", *(str(voice.utterances) for voice in voices)),
         ("more than half the words lost", *(str(voice.lost) for voice in voices)),
+        ("words said twice", *(str(voice.said_twice) for voice in voices)),
         ("did not end by itself", *(str(voice.unended) for voice in voices)),
         ("duration ratio", *(f"{voice.duration_ratio:.3f} ± {voice.duration_spread:.3f}" for voice in voices)),
         ("within 10 % of the source", *(_share(voice.duration_near) for voice in voices)),
@@ -150,7 +171,15 @@ def speech_table(results: Results) -> str:
         ),
         ("within two frames", *(_share(voice.first_sound_near) for voice in voices)),
         ("words a second (source)", *(f"{v.words_per_s:.2f} ({v.source_words_per_s:.2f})" for v in voices)),
+        ("ten sentences: change of level, dB (source)", *(_drift(voice.long, most=False) for voice in voices)),
+        ("most (source)", *(_drift(voice.long, most=True) for voice in voices)),
+        ("ten sentences: least similarity of end and beginning (source)", *(_kept(voice.long) for voice in voices)),
     ]
+    if results.speakers:
+        of = [results.speakers.get(voice.voice) for voice in voices]
+        rows.append(("similarity to the source (source to itself)", *map(_similarity, of)))
+        rows.append(("to the source of the most similar other voice", *(_other(one) for one in of)))
+        rows.append(("most similar to its own source", *(_share(one.right if one else None) for one in of)))
     return table(("", *(voice.voice for voice in voices)), rows)
 
 
@@ -184,7 +213,7 @@ def sources_table(sources: Mapping[str, SourceFigures]) -> str:
     """Word errors and opinion scores of the source voices."""
     rows = [
         (group, *(f"{of.word_errors.get(group, 0):.1%}, {of.mos.get(group, 0):.2f}" for of in sources.values()))
-        for group in texts.SETS
+        for group in _SETS
     ]
     return table(("word errors, opinion score", *sources), rows)
 
@@ -197,8 +226,8 @@ def sweep_table(rows: Sequence[SweepRow]) -> str:
         cells.append(
             (
                 *("all" if value is None else f"{value:g}" for value in (row.temperature, row.predictor_temperature)),
-                *(_errors(of.word_errors.get(group)) for group in (_ALL, "sentences", "numbers")),
-                _mos(of.mos.get(_ALL)),
+                *(_errors(of.word_errors.get(group)) for group in (EVERYTHING, "sentences", "numbers")),
+                _mos(of.mos.get(EVERYTHING)),
                 str(of.unended),
                 str(of.lost),
                 f"{of.duration_ratio:.3f} ± {of.duration_spread:.3f}",
@@ -234,12 +263,47 @@ def _mos(found: MosFigures | None) -> str:
     return "" if found is None else f"{found.voice:.2f} (lowest 5 %: {found.worst:.2f}); source {found.source:.2f}"
 
 
-def _codec(found: tuple[WordErrors, MosFigures] | None) -> str:
-    return "" if found is None else f"{_errors(found[0])}; opinion score {found[1].voice:.2f}"
+def _codec(found: tuple[WordErrors, MosFigures | None] | None) -> str:
+    if found is None:
+        return ""
+    errors, scores = found
+    return _errors(errors) + (f"; opinion score {scores.voice:.2f}" if scores else "")
 
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
+
+
+def _drift(found: LongTextFigures | None, *, most: bool) -> str:
+    if found is None:
+        return ""
+    voice, source = found.drift_db, found.source_drift_db
+    if most:
+        voice, source = found.most_drift_db, found.source_most_drift_db
+    return f"{voice:.1f} ({source:.1f})"
+
+
+def _kept(found: LongTextFigures | None) -> str:
+    return "" if found is None else f"{found.speaker_kept:.2f} ({found.source_speaker_kept:.2f})"
+
+
+def _similarity(found: SpeakerFigures | None) -> str:
+    return "" if found is None else f"{found.voice:.2f} ({found.source:.2f})"
+
+
+def _other(found: SpeakerFigures | None) -> str:
+    return "" if found is None or found.other is None else f"{found.other:.2f}"
+
+
+def _reference_name(results: Results) -> list[str]:
+    return [f"flite's {REFERENCE}"] if results.reference else []
+
+
+def _reference(figures: Mapping[str, float] | None, name: str, form: str) -> list[str]:
+    """The cell of the reference voice, if there is one."""
+    if figures is None:
+        return []
+    return [format(figures[name], form) if name in figures else ""]
 
 
 def _range(values: Sequence[float]) -> str:

@@ -17,6 +17,7 @@ _MONTHS = {
 _TIME = re.compile(r"(?<![$€£.,:\d])\b(1?\d|2[0-4])[.:]?([0-5]\d)\b(?![.,]?\d)")
 _ADDRESS_DOT = re.compile(r"(?<=[a-z])\.(?=[a-z]{2})", re.IGNORECASE)
 _LETTERS_AND_DIGITS = re.compile(r"\b(?=\w*\d)(?=\w*[a-z])\w+\b", re.IGNORECASE)
+_MOST_REPEATED = 4
 _SPOKEN_WHOLE = re.compile(r"\d+(?:st|nd|rd|th|s|am|pm|a|p)", re.IGNORECASE)
 
 
@@ -33,6 +34,24 @@ def score(spoken: str, transcript: str) -> Score:
     """Align a text in its spoken form with a transcript as the judge writes it, in its best reading."""
     scores = [_aligned(_folded(spoken), _folded(reading)) for reading in readings(transcript)]
     return min(scores, key=lambda one: (one.errors, -one.kept))
+
+
+def said_twice(spoken: str, transcript: str) -> tuple[str, ...]:
+    """Words, or up to four together, that a transcript repeats at once and that the text has only once in a row."""
+    of_text = repeated(spoken)
+    found = [tuple(of for of in repeated(reading) if of not in of_text) for reading in readings(transcript)]
+    return min(found, key=len)
+
+
+def repeated(text: str) -> dict[str, None]:
+    """All runs of one to four words that follow themselves."""
+    words = _folded(text)
+    runs: dict[str, None] = {}
+    for length in range(1, _MOST_REPEATED + 1):
+        for at in range(len(words) - 2 * length + 1):
+            if words[at : at + length] == words[at + length : at + 2 * length]:
+                runs[" ".join(words[at : at + length])] = None
+    return runs
 
 
 def readings(transcript: str) -> tuple[str, ...]:

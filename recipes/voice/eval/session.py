@@ -23,10 +23,11 @@ from voxgate.pipeline.interface import FinishReason, SamplingOptions, Speech, Sp
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
-from . import judge, sources
+from . import judge
 from .measurements import Measurement, MeasurementLog
 from .plan import Task
-from .sound import resampled, speech_extent
+from .sound import drift_db, resampled, speech_extent
+from .sources import Sources
 
 CONCURRENT_UTTERANCES = 12
 """A step for twelve utterances costs much less than twelve steps."""
@@ -137,26 +138,26 @@ class JudgePool:
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    async def judge(self, pcm: Pcm) -> judge.Judgement:
+    async def judge(self, pcm: Pcm, scored: bool) -> judge.Judgement:
         """Judge float32 [n] at 24 kHz."""
         samples = resampled(pcm, SAMPLE_RATE_HZ, judge.RATE_HZ)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, judge.judge, samples)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, judge.judge, samples, scored)
 
 
 async def perform(
     name: str, tasks: Sequence[Task], make: Make, judges: JudgePool, log: MeasurementLog, until_s: float = inf
 ) -> None:
-    """Make and measure every task that is not in the log yet, and add it to the log.
+    """Make and measure every task that is not in the log yet, or without the score it needs, and add it to the log.
 
     No task starts after `until_s`, on the event loop's clock.
     """
-    missing = [task for task in tasks if task.key not in log]
+    missing = [task for task in tasks if (known := log.get(task.key)) is None or (task.scored and known.mos is None)]
     progress, slots = _Progress(len(missing)), asyncio.Semaphore(_MAX_UTTERANCES)
 
     async def one(task: Task) -> None:
         try:
             pcm, ended = await make(task)
-            judgement = await judges.judge(pcm)
+            judgement = await judges.judge(pcm, task.scored)
         finally:
             slots.release()
         extent = speech_extent(pcm)
@@ -170,6 +171,9 @@ async def perform(
                 extent.pauses_s,
                 judgement.text,
                 judgement.mos,
+                judgement.speaker,
+                judgement.speaker_kept,
+                drift_db(pcm),
             )
         )
         progress.step(name)
@@ -182,9 +186,15 @@ async def perform(
             group.create_task(one(task))
 
 
-async def from_source(task: Task) -> tuple[Pcm, bool]:
-    """`Make` with the source voices."""
-    return sources.read(task.key.voice, task.key.spoken), True
+def from_source(sources: Sources) -> Make:
+    """`Make` with the source voices, one text at a time."""
+    turn = asyncio.Lock()
+
+    async def make(task: Task) -> tuple[Pcm, bool]:
+        async with turn:
+            return await asyncio.to_thread(sources.read, task.key.voice, task.key.spoken), True
+
+    return make
 
 
 def from_voice(speaker: Speaker) -> Make:

@@ -7,7 +7,16 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from eval.figures import Pair, figures, pairs, share_interval, source_figures, word_errors
+from eval.figures import (
+    Pair,
+    figures,
+    pairs,
+    share_interval,
+    source_figures,
+    speakers,
+    suspicious,
+    word_errors,
+)
 from eval.measurements import SOURCE, VOICE, Measurement, MeasurementLog, UtteranceKey
 from eval.plan import EvaluationText, Task
 
@@ -57,6 +66,65 @@ def test_utterance_without_end_has_failed() -> None:
     assert (found.utterances, found.unended, found.lost, len(found.failed)) == (3, 1, 1, 2)
 
 
+def test_words_said_twice_are_a_failure_unless_the_source_is_heard_so_too() -> None:
+    twice = "one two two three four five six"
+    assert figures("slt", [pair(twice), pair(TEXT)]).said_twice == 1
+    assert pair(twice).failed
+    assert not pair(twice, twice).failed
+
+
+def test_checked_utterances_count_as_failures_only() -> None:
+    lost, heard = pair("one two"), pair("one two", "one two three four")
+    assert suspicious(lost.measurement)
+    assert suspicious(heard.measurement)
+    found = figures("slt", [pair(TEXT)], [lost, heard], unsuspected=7)
+    assert (found.utterances, found.lost, len(found.failed)) == (10, 1, 1)
+    assert found.word_errors["everything"].voice == 0
+
+
+@pytest.mark.parametrize(
+    ("transcript", "ended", "suspected"),
+    [
+        (TEXT, True, False),
+        (TEXT, False, True),
+        ("one two three", True, False),
+        ("one two", True, True),
+        ("one two two three four five six", True, True),
+    ],
+)
+def test_failures_are_suspected_without_a_source(transcript: str, ended: bool, suspected: bool) -> None:
+    assert suspicious(pair(transcript, ended=ended).measurement) is suspected
+
+
+def test_unscored_utterances_have_no_opinion_scores() -> None:
+    found = figures("slt", [pair(TEXT, mos=4.0), pair(TEXT, mos=None), pair(TEXT, group="talk", mos=None)])
+    assert set(found.mos) == {"sentences", "everything"}
+    assert (found.mos["everything"].utterances, found.mos["everything"].voice) == (1, 4.0)
+    assert found.word_errors["talk"].voice == 0
+
+
+def test_changes_within_long_texts() -> None:
+    paragraphs = [pair(TEXT, group="paragraphs", drift_db=db, speaker_kept=kept) for db, kept in ((-2, 0.9), (1, 0.8))]
+    for one in paragraphs:
+        object.__setattr__(one, "source", replace(one.source, drift_db=0.5, speaker_kept=0.95))
+    long = figures("slt", [pair(TEXT), *paragraphs]).long
+    assert long is not None
+    assert (long.drift_db, long.most_drift_db, long.source_drift_db) == (1.5, 2, 0.5)
+    assert (long.speaker_kept, long.source_speaker_kept) == (0.8, 0.95)
+    assert figures("slt", [pair(TEXT)]).long is None
+
+
+def test_similarity_of_speakers() -> None:
+    def of(speaker: tuple[float, float], source: tuple[float, float]) -> Pair:
+        one = pair(TEXT, speaker=speaker)
+        return replace(one, source=replace(one.source, speaker=source))
+
+    found = speakers({"ada": [of((1, 0), (1, 0)), of((0, 1), (1, 0))], "bob": [of((0.6, 0.8), (0, 1))], "mute": []})
+    assert set(found) == {"ada", "bob"}
+    assert (found["ada"].voice, found["ada"].source, found["ada"].other, found["ada"].right) == (0.5, 1, 0.5, 0.5)
+    assert (found["bob"].voice, found["bob"].other, found["bob"].right) == (0.8, 0.6, 1)
+
+
 def test_duration_ratio_uses_speech_without_silence() -> None:
     found = figures("slt", [pair(TEXT, speech_s=2.1), pair(TEXT, speech_s=2.5, seconds=4.0)])
     assert found.duration_ratio == pytest.approx(1.15)
@@ -98,7 +166,10 @@ def test_pairs_contain_complete_tasks_only(tmp_path: Path) -> None:
     tasks = [Task(line, done.measurement.key), Task(line, missing.measurement.key)]
     assert pairs(tasks, log, sources) == [done]
     found = source_figures([Task(line, done.source.key)], sources)
-    assert (found.word_errors, found.mos) == ({"sentences": 0}, {"sentences": 4.5})
+    assert (found.word_errors, found.mos) == (
+        {"sentences": 0, "everything": 0},
+        {"sentences": 4.5, "everything": 4.5},
+    )
 
 
 def test_interval_contains_share_and_narrows_with_more_texts() -> None:

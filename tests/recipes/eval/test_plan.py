@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from eval import plan as texts
-from eval.plan import FULL, QUICK, source_tasks, sweep_tasks, voice_tasks
+from eval.plan import FULL, QUICK, WIDE, source_tasks, sweep_tasks, voice_tasks
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,18 @@ def test_utterances_are_distinct() -> None:
 
 def test_quick_run_is_part_of_full_run() -> None:
     # So a full run reuses the measurements of a quick one.
-    full = {task.key for task in voice_tasks("slt", FULL, (0.6, 0.6))}
-    quick = {task.key for task in voice_tasks("slt", QUICK, (0.6, 0.6))}
-    assert quick < full
-    assert len(quick) < len(full) / 5
+    full, wide, quick = ({task.key for task in voice_tasks("slt", size, (0.6, 0.6))} for size in (FULL, WIDE, QUICK))
+    assert quick < wide < full
+    assert len(quick) < len(full) / 4
+
+
+def test_wide_run_has_2000_utterances_and_scores_those_of_a_quick_one() -> None:
+    wide, quick = (voice_tasks("slt", size, (0.6, 0.6)) for size in (WIDE, QUICK))
+    assert 4 * len(wide) >= 2000
+    assert wide[: len(quick)] == quick
+    assert all(task.scored for task in quick)
+    assert not any(task.scored for task in wide[len(quick) :])
+    assert source_tasks("slt", WIDE) == source_tasks("slt", QUICK)
 
 
 def test_every_text_has_a_source_task() -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from eval import plan as texts
-from eval.publish import BEGIN, END, SAMPLES, replaced, spectrograms
+from eval.publish import (
+    BEGIN,
+    END,
+    README_BEGIN,
+    README_END,
+    SAMPLES,
+    linked,
+    replaced,
+    samples_line,
+    spectrograms,
+)
 from PIL import Image
 
 
@@ -16,6 +27,20 @@ def test_figures_between_marks_are_replaced() -> None:
     once = replaced(page, ["new", "figures"])
     assert once == f"# Voice\n\n{BEGIN}\n\nnew\n\nfigures\n\n{END}\n\nmore\n"
     assert replaced(once, ["new", "figures"]) == once
+
+
+def test_files_of_old_figures_are_known() -> None:
+    links = "[source](sounds/rms_0_source.ogg), ![x](images/voice_rms.png)"
+    page = f"[a](sounds/kept.ogg) {BEGIN} {links} {END} (images/b.png)"
+    assert linked(page) == ["sounds/rms_0_source.ogg", "images/voice_rms.png"]
+
+
+def test_readme_links_three_samples() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
+    written = replaced(readme, [samples_line(["ada", "bob", "cleo", "dan"])], README_BEGIN, README_END)
+    assert re.findall(r"\((docs/sounds/.*?)\)", written) == [
+        f"docs/sounds/{name}_0_voice.ogg" for name in ("ada", "bob", "cleo")
+    ]
 
 
 def test_page_without_marks_is_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from eval.scoring import Score, readings, score
+from eval.scoring import Score, readings, said_twice, score
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,21 @@ def test_errors_and_words_kept(spoken: str, transcript: str, errors: int, kept: 
 def test_alignment_with_most_words_kept_is_preferred() -> None:
     # Two errors either way: two substitutions, or a deletion and an insertion.
     assert score("so no", "no go") == Score(words=2, errors=2, kept=1)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "transcript", "twice"),
+    [
+        ("one two three.", "One two two three.", ("two",)),
+        ("one two three four.", "One two three two three four.", ("two three",)),
+        ("no, no, that is fine.", "No, no, that's fine.", ()),
+        ("call five five five.", "Call 555.", ()),
+        ("that is w a l l.", "That is W-A-L-L.", ()),
+        ("one two three.", "One three.", ()),
+    ],
+)
+def test_words_said_twice(spoken: str, transcript: str, twice: tuple[str, ...]) -> None:
+    assert said_twice(spoken, transcript) == twice
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +26,8 @@ TASKS = [
 class ConstantJudge:
     """A `JudgePool` that always returns the same transcript, and scores audio by its seconds."""
 
-    async def judge(self, pcm: np.ndarray) -> Judgement:
-        return Judgement("one", len(pcm) / 24_000)
+    async def judge(self, pcm: np.ndarray, scored: bool) -> Judgement:
+        return Judgement("one", len(pcm) / 24_000 if scored else None)
 
 
 async def make(task: Task) -> tuple[np.ndarray, bool]:
@@ -63,6 +64,15 @@ async def test_run_continues_a_stopped_one(tmp_path: Path) -> None:
     await perform("slt", TASKS, make_two, ConstantJudge(), again)
     assert made == ["one.", "two.", "three.", "three."]
     assert len(again) == 3
+
+
+async def test_missing_score_is_added(tmp_path: Path) -> None:
+    log = MeasurementLog(tmp_path / "measurements")
+    await perform("slt", [replace(task, scored=False) for task in TASKS], make, ConstantJudge(), log)
+    assert [measurement.mos for measurement in log] == [None] * 3
+    await perform("slt", TASKS[:1], make, ConstantJudge(), log)
+    again = MeasurementLog(tmp_path / "measurements")
+    assert [measurement.mos for measurement in again] == [1.0, None, None]
 
 
 async def test_no_task_starts_after_deadline(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from eval.sound import resampled, speech_extent
+from eval.sound import drift_db, level_db, resampled, speech_extent
 
 
 def sound(*parts: tuple[float, float]) -> np.ndarray:
@@ -32,6 +32,17 @@ def test_silence_is_all_leading(seconds: float) -> None:
     extent = speech_extent(sound((seconds, 0)))
     assert extent.leading_silence_s == int(seconds * 100) / 100
     assert extent.speech_s == 0
+
+
+def test_level_is_that_of_speech_without_pauses() -> None:
+    assert level_db(sound((1, 0.1), (2, 0), (0.5, 0.1))) == pytest.approx(-20, abs=1e-3)
+    assert level_db(sound((1, 0.1), (1, 0.01))) == pytest.approx(-20, abs=1e-3)
+    assert level_db(sound((1, 0))) is None
+
+
+def test_drift_is_from_first_to_last_third() -> None:
+    assert drift_db(sound((3, 0.1), (3, 0.3), (3, 0.05))) == pytest.approx(-6.02, abs=0.01)
+    assert drift_db(sound((3, 0.1), (6, 0))) is None
 
 
 def test_audio_is_resampled() -> None:

@@ -74,7 +74,7 @@ def check(texts: list[str], teacher: Hibari, phone_scorer: AcousticScorer, encod
     found: dict[str, list[bool]] = {"codes": [], "sound": []}
     for text, reading in readings(texts, teacher):
         recorded = sentence(reading, GAIN)
-        pcm, codes = recorded.samples / np.float32(32768), encode(recorded.samples)
+        pcm, codes = recorded.samples.astype(np.float32) / np.float32(32768), encode(recorded.samples)
         truth = true_spans(reading, recorded)
         spans["known"].append(truth)
         for name, new_scorer in (("codes", lambda: phone_scorer), ("sound", CoarseScorer)):
