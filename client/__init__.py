@@ -24,6 +24,7 @@ from .events import (
     Resumed,
     SessionInfo,
     Started,
+    Starving,
     Word,
     Words,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "SessionLost",
     "SpeechError",
     "Started",
+    "Starving",
     "Unreachable",
     "Utterance",
     "Word",

@@ -110,6 +110,13 @@ class Generated:
 
 
 @dataclass(frozen=True, slots=True)
+class Starving:
+    """The talker waits for text; `audio_ms` of audio are made and not played yet. Only with `starving_ms`."""
+
+    audio_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The utterance is complete (`reason` "end") or was cut at its maximum length ("length")."""
 
@@ -175,7 +182,7 @@ class LimitsInfo:
     quota: Mapping[str, Any]
 
 
-Event = Audio | Queued | Started | Words | Generated | Done | Interrupted | Notice | Reconnecting | Resumed
+Event = Audio | Queued | Started | Words | Generated | Starving | Done | Interrupted | Notice | Reconnecting | Resumed
 
 
 def read_audio(message: bytes) -> Audio:
@@ -264,6 +271,10 @@ def _generated(message: Message) -> Generated:
     return Generated(samples=int(message["samples"]), audio_ms=int(message["audio_ms"]))
 
 
+def _starving(message: Message) -> Starving:
+    return Starving(audio_ms=int(message["audio_ms"]))
+
+
 def _done(message: Message) -> Done:
     return Done(
         reason=str(message["reason"]),
@@ -303,6 +314,7 @@ _READERS: Mapping[str, Callable[[Message], Event | SpeechError]] = {
     "started": _started,
     "words": _words,
     "generated": _generated,
+    "starving": _starving,
     "done": _done,
     "interrupted": _interrupted,
     "warning": _warning,

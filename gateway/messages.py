@@ -10,14 +10,9 @@ from dataclasses import asdict
 from enum import IntEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
-from voxgate.codecs.pcm import FRAME_MS
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 from voxgate.pipeline.interface import (
-    MAX_RATE,
-    MAX_VOLUME,
-    MIN_RATE,
-    MarkupDialect,
     Prosody,
     SamplingOptions,
     SpeechRequest,
@@ -25,16 +20,14 @@ from voxgate.pipeline.interface import (
     WordTime,
 )
 
-from .message_parsing import Count, MessageId, Name, StrictMessage, UtteranceId, first_error, quoted_path
+from .message_parsing import Count, MessageId, StrictMessage, UtteranceId, first_error, quoted_path
 from .resume_messages import Received, Resume, ResumeOffer
-from .start_fields import FormatFields, PronunciationFields, SamplingFields
+from .start_fields import DEFAULT_MARKUP, StartOptions, Traceparent
 
 SUBPROTOCOL = "voxgate.v1"
 """WebSocket subprotocol of a client that ignores messages and fields that it does not know."""
 KEY_CHARACTERS = 4096
 """Maximum length of an API key or token."""
-INSTRUCTIONS_CHARACTERS = 1000
-"""Maximum length of a voice instruction; it is part of the prompt, whose length decides the time to first audio."""
 
 
 # From the client
@@ -43,60 +36,6 @@ INSTRUCTIONS_CHARACTERS = 1000
 class _ClientMessage(StrictMessage):
     id: MessageId | None = None
     """The client's own id of the message, which errors about it repeat."""
-
-
-Markup = tuple[MarkupDialect, ...]
-
-DEFAULT_MARKUP: Markup = tuple(
-    dialect for dialect in MarkupDialect if dialect not in (MarkupDialect.ELEVENLABS, MarkupDialect.RIME)
-)
-"""Markup that is recognised unless a client chooses: all that prose does not contain. `[word]` and `<750>` may be."""
-MARKUP_IGNORED = "markup_ignored"
-"""Code of the warning that a control in the text is not honoured."""
-
-
-MAX_PRONUNCIATIONS = 100
-"""Most pronunciations in a `start` message; compiling them takes about 1 ms."""
-MAX_DICTIONARIES = 3
-"""Most dictionaries that a `start` message names."""
-
-
-def _ignore_invalid_trace(traceparent: str) -> str | None:
-    """None for a version or ids that the standard calls invalid, whose trace has to be ignored."""
-    version, trace_id, parent_id, _ = traceparent.split("-")
-    invalid = version == "ff" or not trace_id.strip("0") or not parent_id.strip("0")
-    return None if invalid else traceparent
-
-
-Traceparent = Annotated[
-    str,
-    StringConstraints(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"),
-    AfterValidator(_ignore_invalid_trace),
-]
-"""W3C Trace Context, section 3.2; None where it is to be ignored."""
-
-
-class StartOptions(_ClientMessage):
-    """How utterances are spoken and reported."""
-
-    voice: Name | None = None
-    language: Name = "auto"
-    instructions: Annotated[str, StringConstraints(max_length=INSTRUCTIONS_CHARACTERS)] | None = None
-    format: FormatFields = FormatFields()
-    sampling: SamplingFields = SamplingFields()
-    layout: Literal["streaming", "non_streaming"] = "streaming"
-    trim_silence: bool | None = None
-    normalise: bool | None = None
-    words: bool = False
-    pacing: Literal["playback", "none"] = "playback"
-    lead_ms: Annotated[int, Field(ge=FRAME_MS, lt=2**31)] | None = None
-    markup: Annotated[Markup, Field(max_length=len(MarkupDialect))] | None = None
-    rate: Annotated[float, Field(ge=MIN_RATE, le=MAX_RATE)] = 1.0
-    volume: Annotated[float, Field(ge=0, le=MAX_VOLUME)] = 1.0
-    pronunciations: Annotated[tuple[PronunciationFields, ...], Field(max_length=MAX_PRONUNCIATIONS)] = ()
-    dictionaries: Annotated[tuple[Name, ...], Field(max_length=MAX_DICTIONARIES)] = ()
-    framing: Literal["packets", "raw"] = "packets"
-    offsets: Literal["code_points", "utf16"] = "code_points"
 
 
 class Defaults(StartOptions):
@@ -118,6 +57,11 @@ class Start(StartOptions):
         options = StartOptions.model_fields.keys() - {"id"}
         given = {name: getattr(defaults, name) for name in defaults.model_fields_set & options}
         return self.model_copy(update={name: given[name] for name in given.keys() - self.model_fields_set})
+
+    @property
+    def tells_starving(self) -> bool:
+        """Whether a wait for text is told: there is none before a non-streamed text has ended, nor without pacing."""
+        return self.layout == "streaming" and self.pacing == "playback"
 
     def request(self, default_voice: str, *, normalise: bool = False, trim_silence: bool = True) -> SpeechRequest:
         """Returns the pipeline's request; the arguments fill in what the message leaves out."""
@@ -249,7 +193,18 @@ class Quota(StrictMessage):
     characters_left: int | None = None
 
 
-CAPABILITIES = ("auth", "defaults", "framing", "generated", "lead_ms", "limits", "offsets", "resume", "traceparent")
+CAPABILITIES = (
+    "auth",
+    "defaults",
+    "framing",
+    "generated",
+    "lead_ms",
+    "limits",
+    "offsets",
+    "resume",
+    "starving",
+    "traceparent",
+)
 """What this gateway's native protocol has beyond the first edition of version 1."""
 
 
@@ -349,6 +304,14 @@ class GeneratedMessage(_ServerMessage):
     audio_ms: int
 
 
+class StarvingMessage(_ServerMessage):
+    """The talker waits for text; `audio_ms` of audio are made and not played yet."""
+
+    type: Literal["starving"] = "starving"
+    utterance: str
+    audio_ms: int
+
+
 class DoneMessage(_ServerMessage):
     """All audio of the utterance is sent. `pronunciations`: terms of lexica that were replaced; None for none."""
 
@@ -375,6 +338,8 @@ class InterruptedMessage(_ServerMessage):
     text_remaining: str
 
 
+MARKUP_IGNORED = "markup_ignored"
+"""Code of the warning that a control in the text is not honoured."""
 TEXT_WAITED_OUT = "text_waited_out"
 """Code of the warning that the text idle timeout ended an utterance."""
 ENGINE_RESTARTS = "engine_restarts"
@@ -458,6 +423,7 @@ ServerMessage = (
     | StartedMessage
     | WordsMessage
     | GeneratedMessage
+    | StarvingMessage
     | LimitsMessage
     | DoneMessage
     | InterruptedMessage

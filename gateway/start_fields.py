@@ -1,14 +1,16 @@
-"""Objects in the fields of a `start` message."""
+"""Options of a `start` message, and the objects in its fields."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 from voxgate.codecs.format import OutputFormat
+from voxgate.codecs.pcm import FRAME_MS
+from voxgate.pipeline.interface import MAX_RATE, MAX_VOLUME, MIN_RATE, MarkupDialect
 from voxgate.pipeline.text.lexicon.lexicon import MAX_SPOKEN_CHARACTERS, MAX_TERM_CHARACTERS
 
-from .message_parsing import Count, Name, StrictMessage
+from .message_parsing import Count, MessageId, Name, StrictMessage
 
 
 class SamplingFields(StrictMessage):
@@ -54,3 +56,62 @@ class FormatFields(StrictMessage):
     def audio_format(self) -> OutputFormat:
         """Returns the requested format. Raises codecs.format.FormatError when it is not offered."""
         return OutputFormat(self.codec, self.sample_rate, self.bitrate, self.packet_ms)
+
+
+INSTRUCTIONS_CHARACTERS = 1000
+"""Maximum length of a voice instruction; it is part of the prompt, whose length decides the time to first audio."""
+
+Markup = tuple[MarkupDialect, ...]
+
+DEFAULT_MARKUP: Markup = tuple(
+    dialect for dialect in MarkupDialect if dialect not in (MarkupDialect.ELEVENLABS, MarkupDialect.RIME)
+)
+"""Markup that is recognised unless a client chooses: all that prose does not contain. `[word]` and `<750>` may be."""
+
+MAX_PRONUNCIATIONS = 100
+"""Most pronunciations in a `start` message; compiling them takes about 1 ms."""
+MAX_DICTIONARIES = 3
+"""Most dictionaries that a `start` message names."""
+
+MAX_STARVING_MS = 10_000
+"""Most milliseconds of audio left to play at which a client can be told that text is missing."""
+
+
+def _ignore_invalid_trace(traceparent: str) -> str | None:
+    """None for a version or ids that the standard calls invalid, whose trace has to be ignored."""
+    version, trace_id, parent_id, _ = traceparent.split("-")
+    invalid = version == "ff" or not trace_id.strip("0") or not parent_id.strip("0")
+    return None if invalid else traceparent
+
+
+Traceparent = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$"),
+    AfterValidator(_ignore_invalid_trace),
+]
+"""W3C Trace Context, section 3.2; None where it is to be ignored."""
+
+
+class StartOptions(StrictMessage):
+    """How utterances are spoken and reported. `id` is that of the message."""
+
+    id: MessageId | None = None
+    voice: Name | None = None
+    language: Name = "auto"
+    instructions: Annotated[str, StringConstraints(max_length=INSTRUCTIONS_CHARACTERS)] | None = None
+    format: FormatFields = FormatFields()
+    sampling: SamplingFields = SamplingFields()
+    layout: Literal["streaming", "non_streaming"] = "streaming"
+    trim_silence: bool | None = None
+    normalise: bool | None = None
+    words: bool = False
+    pacing: Literal["playback", "none"] = "playback"
+    lead_ms: Annotated[int, Field(ge=FRAME_MS, lt=2**31)] | None = None
+    starving_ms: Annotated[int, Field(ge=1, le=MAX_STARVING_MS)] | None = None
+    markup: Annotated[Markup, Field(max_length=len(MarkupDialect))] | None = None
+    rate: Annotated[float, Field(ge=MIN_RATE, le=MAX_RATE)] = 1.0
+    volume: Annotated[float, Field(ge=0, le=MAX_VOLUME)] = 1.0
+    pronunciations: Annotated[tuple[PronunciationFields, ...], Field(max_length=MAX_PRONUNCIATIONS)] = ()
+    dictionaries: Annotated[tuple[Name, ...], Field(max_length=MAX_DICTIONARIES)] = ()
+    framing: Literal["packets", "raw"] = "packets"
+    offsets: Literal["code_points", "utf16"] = "code_points"

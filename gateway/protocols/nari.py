@@ -12,7 +12,6 @@ from voxgate.pipeline.interface import FinishReason
 
 from ..message_parsing import Count, Name, parse_json
 from ..messages import (
-    INSTRUCTIONS_CHARACTERS,
     AcceptedMessage,
     CloseCode,
     DoneMessage,
@@ -29,7 +28,7 @@ from ..messages import (
 from ..session.outbox import AudioPacket
 from ..session.protocol import Disconnect, ProtocolAction, ProtocolOutput, WireProtocol
 from ..session.utterance_factory import UtteranceFactory
-from ..start_fields import FormatFields
+from ..start_fields import INSTRUCTIONS_CHARACTERS, FormatFields
 from .endpoint import WebSocketEndpoint
 from .payloads import json_message
 

@@ -63,7 +63,8 @@ class Outbox:
         self._bound_samples = bound_ms * rate_hz // 1000
         self._waiting: deque[tuple[bytes, int]] = deque()
         """Payload and samples of each packet."""
-        self._waiting_samples = 0
+        self.waiting_samples = 0
+        """Samples of all packets that wait."""
         self._seq = 0
         self._pts = 0
         self._closed = False
@@ -72,7 +73,7 @@ class Outbox:
 
     @property
     def has_room(self) -> bool:
-        return self._waiting_samples < self._bound_samples
+        return self.waiting_samples < self._bound_samples
 
     @property
     def next_samples(self) -> int | None:
@@ -92,7 +93,7 @@ class Outbox:
         """Appends packets."""
         for packet in packets:
             self._waiting.append((packet.payload, packet.samples))
-            self._waiting_samples += packet.samples
+            self.waiting_samples += packet.samples
 
     def close(self) -> None:
         """Marks the final packet as last; appends an empty one if none waits to carry the mark."""
@@ -103,12 +104,12 @@ class Outbox:
     def drop(self) -> None:
         """Discards all packets that wait."""
         self._waiting.clear()
-        self._waiting_samples = 0
+        self.waiting_samples = 0
 
     def take(self) -> AudioPacket:
         """Removes and numbers the next packet."""
         payload, samples = self._waiting.popleft()
-        self._waiting_samples -= samples
+        self.waiting_samples -= samples
         header = AudioHeader(
             self._number,
             self._seq,

@@ -68,11 +68,17 @@ class Pacer:
         """When a packet of `samples` may leave: at most `now_s` for now, infinity for not before an ack."""
         if self._lead_samples is None or self.position_samples(now_s) >= self._sent:
             return now_s
-        return self._reach_s(self._sent + samples - self._lead_samples)
+        return self.reach_s(self._sent + samples - self._lead_samples)
 
     def next_frame_s(self, now_s: float) -> float:
         """When one more frame will have been played; infinity if less than that was sent."""
-        return self._reach_s((self.frames_played(now_s) + 1) * self._frame_samples)
+        return self.reach_s((self.frames_played(now_s) + 1) * self._frame_samples)
+
+    def reach_s(self, samples: int) -> float:
+        """When the clock reaches `samples`; infinity if that is beyond its limit, the past before the first packet."""
+        if samples > self._limit:
+            return math.inf
+        return self._anchor_s + (samples - self._anchor) / self._rate_hz
 
     def played_out_s(self, now_s: float) -> float:
         """When the client will have played everything sent, by the clock alone."""
@@ -89,7 +95,7 @@ class Pacer:
             self._first_s = now_s
         if self.position_samples(now_s) >= self._sent:
             if self._sent and self._lead_samples is not None:
-                underrun_s = now_s - self._reach_s(self._sent)
+                underrun_s = now_s - self.reach_s(self._sent)
             self._anchor_s, self._anchor = max(now_s, self._earliest_start_s), self._sent
         self._sent += samples
         self._limit = self._sent if self._acked is None else min(self._sent, self._ack_horizon())
@@ -122,9 +128,3 @@ class Pacer:
     def _ack_horizon(self) -> int:
         assert self._acked is not None
         return self._acked + ACK_HORIZON_MS * self._rate_hz // 1000
-
-    def _reach_s(self, samples: int) -> float:
-        """When the clock reaches `samples`; infinity if that is beyond its limit."""
-        if samples > self._limit:
-            return math.inf
-        return self._anchor_s + (samples - self._anchor) / self._rate_hz

@@ -45,6 +45,8 @@ class UtteranceTimers:
             self._termination.end(utterance, DONE)
             self._effects.send(done)
         else:
+            if (starving := utterance.starving(now_s)) is not None:
+                self._effects.send(starving)
             self._check_slow_consumer(utterance, now_s, warn_s, close_s)
 
     def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:
@@ -52,7 +54,7 @@ class UtteranceTimers:
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
         if now_s >= warn_s and utterance.slow_warning_sent:
             return close_s
-        return min(utterance.next_wake_s(now_s), warn_s)
+        return min(utterance.next_wake_s(now_s), utterance.starving_s(), warn_s)
 
     def on_write_blocked(self, utterance: ServerUtterance, now_s: float, since_s: float) -> None:
         """Applies the slow-consumer timeout to a write that has been blocked since `since_s`."""

@@ -16,6 +16,7 @@ from ..messages import (
     InterruptedMessage,
     StartedFormat,
     StartedMessage,
+    StarvingMessage,
     WordsMessage,
 )
 from ..observability.events import UtteranceRecord
@@ -25,6 +26,7 @@ from .outbox import AudioEncoder, AudioPacket, Outbox
 from .pacer import TIMER_SLACK_S, Pacer
 from .slots.speakable import SpeakableText
 from .text_offsets import TextOffsets
+from .text_shortage import TextShortage
 
 _UNDERRUN_MIN_S = 0.01
 """Shorter underruns are timer jitter, which a player's buffer absorbs."""
@@ -38,7 +40,8 @@ class ServerUtterance:
     """The state of one utterance; synchronous, with time as an argument.
 
     A method that the state does not allow (see `lifecycle`) raises IllegalEvent and changes nothing. `send_ahead_ms` is
-    the pacer's lead, None without pacing; `outbox_ms` bounds the audio that waits to be sent.
+    the pacer's lead, None without pacing; `outbox_ms` bounds the audio that waits to be sent. `starving_ms`: as of
+    `TextShortage`.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class ServerUtterance:
         outbox_ms: int,
         words: bool,
         raw: bool = False,
+        starving_ms: int | None = None,
         offsets: TextOffsets | None = None,
         traceparent: str | None = None,
     ) -> None:
@@ -73,6 +77,7 @@ class ServerUtterance:
         self.paced = send_ahead_ms is not None
         self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
         self.pacer = Pacer(audio_format.sample_rate_hz, send_ahead_ms)
+        self._shortage = TextShortage(self.pacer, self.outbox, audio_format.sample_rate_hz, starving_ms)
         self.state = State.OPEN
         self.ticket: Ticket | None = None
         self.speech: Speech | None = None
@@ -181,6 +186,7 @@ class ServerUtterance:
         if self._first_text_s is None:
             self._first_text_s = now_s
         self._active_s = now_s
+        self._shortage.on_text(now_s)
         self.state = state
         return self.needs_slot_again or (state is State.OPEN and self._speakable.push(fragment))
 
@@ -202,6 +208,7 @@ class ServerUtterance:
             self.speech.flush()
         elif self._queued_text and self._queued_text[-1] is not None:
             self._queued_text.append(None)
+        self._shortage.on_text(now_s)
         self.state = state
 
     def end(self, now_s: float) -> None:
@@ -436,8 +443,12 @@ class ServerUtterance:
 
     def text_deadline_s(self, timeout_s: float) -> float:
         """When it has waited `timeout_s` for text without sending audio; infinity once its text is complete."""
-        open_text = self.state in (State.OPEN, State.SPEAKING, State.SUSPENDED) and self.lost_s is None
-        return self._active_s + timeout_s if open_text else math.inf
+        return self._active_s + timeout_s if self._open_text else math.inf
+
+    @property
+    def _open_text(self) -> bool:
+        """Whether its client has text to send, and a slot is not what is missing."""
+        return self.state in (State.OPEN, State.SPEAKING, State.SUSPENDED) and self.lost_s is None
 
     def starved_from_s(self, silence_s: float, total_s: float) -> float:
         """When it has held its slot for nothing for too long; infinity while it does not wait for text.
@@ -451,6 +462,19 @@ class ServerUtterance:
             return math.inf
         audio_s = (self.pacer.sent_samples - self._sent_before_slot) / self._format.sample_rate_hz
         return min(max(self._active_s, granted_s) + silence_s, granted_s + audio_s + total_s)
+
+    def starving_s(self) -> float:
+        """When its client is to be told that text is missing; infinity while none is."""
+        if self.speech is None or not self._open_text or not self.speech.waiting_for_text:
+            return math.inf
+        return self._shortage.due_s()
+
+    def starving(self, now_s: float) -> StarvingMessage | None:
+        """Returns the message that tells the client that text is missing; None while that is not due."""
+        if now_s + TIMER_SLACK_S < self.starving_s():
+            return None
+        self._shortage.tell(now_s)
+        return StarvingMessage(utterance=self.name, audio_ms=self._shortage.audio_ms(now_s))
 
     def deadline_s(self, timeout_s: float) -> float:
         """When it has to be over: `timeout_s` and three times the audio sent so far after its start."""

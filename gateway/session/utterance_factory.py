@@ -105,6 +105,7 @@ class UtteranceFactory:
             outbox_ms=self.settings.lookahead_ms,
             words=message.words,
             raw=message.framing == "raw",
+            starving_ms=message.starving_ms if message.tells_starving else None,
             offsets=TextOffsets(utf16=message.offsets == "utf16"),
             traceparent=message.traceparent,
         )

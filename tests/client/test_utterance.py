@@ -16,6 +16,7 @@ from voxgate.client import (
     ProtocolViolation,
     Queued,
     SpeechError,
+    Starving,
     Words,
     connect,
 )
@@ -262,6 +263,15 @@ async def test_length_is_told_ahead_of_the_end(gateway: FakeGateway) -> None:
         events = [event async for event in utterance.events()]
     assert Generated(2, 1) in events
     assert gateway.headers["Sec-WebSocket-Protocol"] == "voxgate.v1"
+
+
+async def test_wait_for_text_is_told_with_the_audio_that_is_left(gateway: FakeGateway) -> None:
+    told = {"type": "starving", "audio_ms": 320}
+    gateway.script["x"] = [started(), told, audio_message(flags=3), done(2)]
+    async with connect(gateway.url) as session, session.utterance(starving_ms=500) as utterance:
+        await utterance.feed("x")
+        assert Starving(320) in [event async for event in utterance.events()]
+    assert next(each for each in gateway.received if each["type"] == "start")["starving_ms"] == 500
 
 
 async def test_refusal_is_raised_by_the_next_call_about_the_text(gateway: FakeGateway) -> None:

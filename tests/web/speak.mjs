@@ -64,6 +64,21 @@ const scenarios = {
     session.close();
     return { ...result, voice: session.info.default_voice };
   },
+  // Fills in when the talker waits for text.
+  async starving() {
+    const session = await connect(url);
+    const utterance = session.utterance({ starving_ms: 10_000 });
+    utterance.send("Let me see");
+    const told = [];
+    for await (const event of utterance) {
+      if (event.type !== "starving") continue;
+      told.push(event.audio_ms >= 0 && event.audio_ms <= 400);
+      utterance.send(", well.");
+      utterance.end();
+    }
+    session.close();
+    return { told, characters: utterance.done.characters };
+  },
   async refused_fragment() {
     const session = await connect(url);
     const utterance = session.utterance();

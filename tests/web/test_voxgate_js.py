@@ -146,6 +146,12 @@ async def test_client_uses_what_the_protocol_has_beyond_its_first_edition() -> N
     }
 
 
+async def test_client_is_told_that_the_talker_waits_for_text() -> None:
+    async with loopback.gateway() as served:
+        result = await run(SimpleNamespace(url=f"http://127.0.0.1:{served.port}"), "starving")
+    assert result == {"told": [True], "characters": len("Let me see, well.")}
+
+
 async def test_refusal_is_thrown_by_the_next_call_about_the_text() -> None:
     async with fake_gateway() as gateway:
         gateway.script["Bad."] = [error_message("rate_limited", retryable=True, characters=0) | {"id": "text-1"}]

@@ -43,6 +43,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {boolean} [normalise]
  * @property {"playback"|"none"} [pacing]
  * @property {number} [lead_ms] how far audio is sent ahead of playback, at most `limits.lead_max_ms`
+ * @property {number} [starving_ms] asks for `starving` when the talker waits for text and less audio than this is left
  * @property {"code_points"|"utf16"} [offsets] what offsets and lengths of text count; strings here count `utf16` units
  * @property {string} [traceparent] the trace that the utterance is a part of (W3C Trace Context)
  * @property {string[]} [markup] dialects of markup in the text that are not read aloud
@@ -65,11 +66,13 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @typedef {{type: "started", number: number, voice: string, language: string, seed: number, format: AudioFormat,
  *   packet_samples: number}} Started
  * @typedef {{type: "words", words: Word[], approximate: boolean}} Words
+ * @typedef {{type: "generated", samples: number, audio_ms: number}} Generated all audio is made, so its length is known
+ * @typedef {{type: "starving", audio_ms: number}} Starving the talker waits for text; so much audio is left to play
  * @typedef {{type: "warning", code: string, message: string}} Warning
  * @typedef {{type: "reconnecting"}} Reconnecting the connection was lost, and another one is being opened: audio is late
  * @typedef {{type: "resumed"}} Resumed the utterance goes on over another connection; nothing is missing
- * @typedef {Audio|Queued|Started|Words|Warning|Reconnecting|Resumed|Done|Interrupted} SpeechEvent what iteration over an
- *   utterance yields
+ * @typedef {Audio|Queued|Started|Words|Generated|Starving|Warning|Reconnecting|Resumed|Done|Interrupted} SpeechEvent what
+ *   iteration over an utterance yields
  */
 
 /**

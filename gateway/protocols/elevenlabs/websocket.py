@@ -21,7 +21,6 @@ from voxgate.pipeline.interface import MarkupDialect
 
 from ...message_parsing import parse_json
 from ...messages import (
-    DEFAULT_MARKUP,
     AcceptedMessage,
     CloseCode,
     DoneMessage,
@@ -45,7 +44,7 @@ from ...session.protocol import (
     WireProtocol,
 )
 from ...session.utterance_factory import UtteranceFactory
-from ...start_fields import FormatFields
+from ...start_fields import DEFAULT_MARKUP, FormatFields
 from ..catalog import NATURAL_SPEED, language_from_code
 from ..endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, query_number
 from ..payloads import base64_text, json_message
