@@ -38,7 +38,7 @@ async def test_utterances_continue_after_the_loss_of_the_engine(
 ) -> None:
     """Every utterance is complete, its listener hears one pause; a new engine starts by itself."""
     began_s = time.monotonic()
-    async with voice_gateway(starts_per_s=100) as gateway:
+    async with voice_gateway(starts_per_s=100, engine_loss_timeout_s=VOICE_START_S) as gateway:
         cold_start_s = time.monotonic() - began_s
         figures.note("cold start s", cold_start_s)
         clients = await connect_many(gateway.port, SESSIONS)

@@ -27,7 +27,7 @@ from voxgate.pipeline.interface import EngineState, SpeechRequest
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
-from .serving import serving
+from .serving import ENGINE_START_S, serving
 
 pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
@@ -71,7 +71,7 @@ class EndToEndGateway:
 async def gateway() -> AsyncIterator[EndToEndGateway]:
     folder = Path(str(files("voxgate.voices"))) / "demo"
     synthesizer = QwenSynthesizer(folder, SynthesizerOptions(slots=4))
-    settings = Settings(port=0, queue_wait_ms=20_000, starts_per_s=1000)
+    settings = Settings(port=0, queue_wait_ms=20_000, starts_per_s=1000, engine_loss_timeout_s=ENGINE_START_S)
     async with serving(Gateway(settings, synthesizer, PacketEncoder), synthesizer) as port:
         yield EndToEndGateway(f"ws://127.0.0.1:{port}", synthesizer)
         # The interpreter's own resource tracker ends with the interpreter.
