@@ -262,7 +262,7 @@ class ResumableSocket:
         """Counts a message of the client, which has got the newest token if it came on a new connection."""
         self._received += 1
         del self._tokens[:-1]
-        if self._received - self._received_confirmed >= CONFIRM_MESSAGES:
+        if self._received - self._received_confirmed >= CONFIRM_MESSAGES and not self._full:
             self._received_confirmed = self._received
             with suppress(SocketClosed):
                 self.send(ReceivedMessage(messages=self._received).model_dump_json())

@@ -16,7 +16,12 @@ from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.errors import ResumeElsewhere
 from voxgate.gateway.observability.events import DETACHED, EXPIRED, REFUSED, RESUMED, Observer
 from voxgate.gateway.resume_messages import Resume
-from voxgate.gateway.transport.resumption import CONFIRM_MESSAGES, CONTESTED_S, UNCONFIRMED_BYTES
+from voxgate.gateway.transport.resumption import (
+    CONFIRM_MESSAGES,
+    CONTESTED_S,
+    MESSAGE_OVERHEAD_BYTES,
+    UNCONFIRMED_BYTES,
+)
 
 WITHIN_S = 10.0
 TEXT = "The weather is fine today and will stay so until the end of May. "
@@ -260,6 +265,26 @@ def test_messages_of_the_client_are_confirmed() -> None:
                 await peer.send(type="ping")
             await peer.read(1)
             assert [each["messages"] for each in peer.of("received")] == [CONFIRM_MESSAGES, 2 * CONFIRM_MESSAGES]
+
+    run(scene())
+
+
+def test_confirmations_are_not_kept_without_bound() -> None:
+    async def scene() -> None:
+        async with network(messages_per_s=100_000) as lossy:
+            peer = await RawPeer(lossy).open()
+            messages = CONFIRM_MESSAGES * UNCONFIRMED_BYTES // MESSAGE_OVERHEAD_BYTES
+            for _ in range(messages // 50):
+                for _ in range(50):
+                    await peer.send(type="received", messages=0)
+                await asyncio.sleep(0.01)
+            await peer.read(0.1)
+            unconfirmed = sum(len(message) + MESSAGE_OVERHEAD_BYTES for message in peer.received[1:])
+            assert 0.9 * UNCONFIRMED_BYTES < unconfirmed < 1.1 * UNCONFIRMED_BYTES
+            await peer.send(type="received", messages=len(peer.received))
+            await peer.send(type="ping")
+            await peer.read(0.1)
+            assert peer.of("received")[-1]["messages"] > messages // 2
 
     run(scene())
 
