@@ -80,7 +80,7 @@ async def _round(served: SpeechProcess, engine: ToneEngine, chance: random.Rando
                 excused.append(name in doomed or vanishes)
                 if vanishes:
                     delay_s = chance.uniform(0, MOMENT_S)
-                    asyncio.get_running_loop().call_later(delay_s, session._socket.transport.abort)
+                    asyncio.get_running_loop().call_later(delay_s, session.transport.abort)
         for name in doomed:
             await asyncio.sleep(chance.uniform(0, MOMENT_S / len(doomed)))
             os.kill(pids[name], signal.SIGKILL)
