@@ -9,11 +9,14 @@
 #   hold.sh collect OUT STEPS collects weights of the steps, in files of at most 16 MB
 #
 # Everything is in $HOLD (/tmp/hold). $KOKORO, $CODES, $DECODER and $TALKER are further options of the steps, $CODES_S the
-# seconds of the tokenizer (100), $PROCESSES those that read with hibari, $DEVICE the device (cuda:0).
+# seconds of the tokenizer (130), $PROCESSES those that read with hibari, $DEVICE the device (cuda:0).
+#
+# The GPU is the decoder's for most of the time: Kokoro ends after 260 s, and the talker, which needs fewer updates, is
+# best started when two fifths of the time are left.
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 hold=${HOLD:-/tmp/hold}
-kit=$hold/kit work=$hold/work back=$hold/back codes_s=${CODES_S:-100} device=${DEVICE:-cuda:0}
+kit=$hold/kit work=$hold/work back=$hold/back codes_s=${CODES_S:-130} device=${DEVICE:-cuda:0}
 talker_options="--residual-frames 6144 --rate 8e-4 --warm-up 400 --sampled-from 0.35 --min-frames 300000
     --single-share 0.45 --dropout 0.05 ${TALKER:-}"
 
@@ -22,7 +25,7 @@ run() { # run OPTION...
 }
 
 start_kokoro() {
-    run --steps kokoro --kokoro-options "--hours 16 --seconds 700 ${KOKORO:-}"
+    run --steps kokoro --kokoro-options "--hours 9 --seconds 260 ${KOKORO:-}"
 }
 
 has_ended() { # has_ended PID
@@ -38,11 +41,17 @@ restart() { # restart STEP: the first time without graphs (decoder), then withou
     start=$hold/$step.safetensors
     [ -e "$work/$step.safetensors" ] && mv "$work/$step.safetensors" "$start"
     [ -e "$start" ] && how="$how --start $start"
+    if [ "$step" = decoder ]; then
+        how="$how --kernel-times"
+        with=$hold/discriminators.safetensors
+        [ -e "$work/discriminators.safetensors" ] && mv "$work/discriminators.safetensors" "$with"
+        [ -e "$start" ] && [ -e "$with" ] && how="$how --start-discriminators $with --discriminators-from -1"
+    fi
     until=$(cat "$hold/until")
     case $step in
     kokoro) start_kokoro ;;
     codes) run --steps codes --codes-seconds "$codes_s" --codes-options "${CODES:-}" ;;
-    decoder) run --steps decoder --until "$until" --decoder-seconds 3600 --decoder-options "$how ${DECODER:-}" ;;
+    decoder) run --steps decoder --until "$until" --decoder-seconds 3600 --decoder-options "${DECODER:-} $how" ;;
     talker) run --steps talker --until "$until" --talker-seconds 3600 --talker-options "$how --rows 24 $talker_options" ;;
     esac
 }
@@ -71,7 +80,7 @@ begin)
             DECODER="--start-discriminators $back/discriminators.safetensors $DECODER"
     fi
     run --steps "$steps" --processes "$processes" --codes-seconds "$codes_s" --codes-options "${CODES:-}" \
-        --until "$(cat "$hold/until")" --decoder-seconds 3600 --decoder-options "${DECODER:-}"
+        --until "$(cat "$hold/until")" --decoder-seconds 3600 --decoder-options "--kernel-times ${DECODER:-}"
     sleep 3
     run --status
     ;;
@@ -124,7 +133,7 @@ collect)
     (cd "$kit" && python3 -m train.collect "$work" "$2" --steps "$3")
     ;;
 *)
-    sed -n '2,13p' "$0"
+    sed -n '2,15p' "$0"
     exit 2
     ;;
 esac

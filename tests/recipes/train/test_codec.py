@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import torch
 from train import sizes
+from train.codec.balance import balanced
 from train.codec.decoder import CodecDecoderNetwork
 from train.codec.decoder_training import DecoderTraining
-from train.codec.losses import Discriminators, discriminator_loss, envelope_loss, generator_loss
+from train.codec.discriminators import Discriminators, discriminator_loss, generator_loss
+from train.codec.kernel_times import write_kernel_times
+from train.codec.losses import SpectralLosses, spectra
 from train.codec.mel_tokenizer import Codebooks, MelTokenizer
 from train.codec.train_decoder import start_from_tokenizer
 from train.collect import collect
@@ -235,16 +238,15 @@ def test_discriminators_learn_and_generator_loss_has_gradients():
     real, made = torch.randn(2, 3840) * 0.1, torch.zeros(2, 3840, requires_grad=True)
     losses = []
     for _ in range(10):
-        loss, real_features = discriminator_loss(
-            discriminators, discriminators.images(torch.cat([real, made.detach()]))
-        )
+        fixed = made.detach()
+        loss, real_features = discriminator_loss(discriminators, fixed, spectra(fixed), real, spectra(real))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.8 * losses[0]
     assert made.grad is None
-    adversarial_loss, feature_loss = generator_loss(discriminators, discriminators.images(made), real_features)
+    adversarial_loss, feature_loss = generator_loss(discriminators, made, spectra(made), real_features)
     (adversarial_loss + feature_loss).backward()
     assert made.grad.abs().sum() > 0
 
@@ -272,9 +274,12 @@ def test_envelope_loss_depends_on_level_and_not_on_phase(gain):
     def sound(phases):
         return 0.1 * torch.sin(2 * torch.pi * tones * t + phases[:, None]).sum(0, keepdim=True)
 
+    def envelope(made, real):
+        return SpectralLosses(CPU)(spectra(made), spectra(real))[1]
+
     real, turned = sound(torch.zeros(3)), sound(torch.rand(3) * 6)
-    assert envelope_loss(real, real) == 0
-    assert envelope_loss(turned, real) < 0.2 * envelope_loss(gain * real, real)
+    assert envelope(real, real) == 0
+    assert envelope(turned, real) < 0.2 * envelope(gain * real, real)
 
 
 def test_updates_without_rate_change_nothing():
@@ -320,3 +325,31 @@ def test_part_of_audio_equals_whole_once_history_is_complete():
         part = decoder.part(codes, kept, torch.tensor([[0], [4]]), 7).view(2, 7, -1)
     torch.testing.assert_close(part[0], whole[0, :7], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(part[1, 5:], whole[1, 9:11], atol=1e-5, rtol=1e-4)
+
+
+def test_one_window_does_not_determine_the_gradient_of_a_batch():
+    torch.manual_seed(0)
+    spectral, adversarial = torch.randn(8, 50), 0.01 * torch.randn(8, 50)
+    spectral[3] *= 1000
+    total, norms = balanced([(spectral, 1.0), (adversarial, 1.5)])
+    assert total.norm(dim=1).max() <= 2.5
+    torch.testing.assert_close(balanced([(1000 * spectral, 1.0), (adversarial, 1.5)])[0], total)
+    torch.testing.assert_close(norms[0], spectral.norm(dim=1).log().mean().exp())
+    alone = balanced([(adversarial, 1.5)])[0]
+    spectral[0, 0] = torch.inf
+    assert torch.equal(balanced([(spectral, 1.0), (adversarial, 1.5)])[0], alone)
+
+
+def test_images_have_innermost_channels():
+    audio = torch.randn(2, 3840)
+    discriminators = Discriminators()
+    images = [(member, member.image(audio)) for member in discriminators.of_waveform]
+    images += [(member, member.image(spectra(audio))) for member in discriminators.of_spectra]
+    for member, image in images:
+        assert image.stride(1) == 1
+        assert member.layers[0](image).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_kernel_times_are_written(tmp_path):
+    write_kernel_times(tmp_path / "kernels.txt", lambda: torch.ones(2) + 1, CPU)
+    assert "aten::add" in (tmp_path / "kernels.txt").read_text()

@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from ..sizes import CODEBOOK_SIZE, CODEBOOKS, DECODER, DecoderSize
 from ..transformer import CausalTransformer, additive_mask
 
+# Convolutions over time are two-dimensional with a height of one, because the memory format with innermost channels,
+# for which cuDNN needs no transpositions, exists for images only. The output has the input's format.
+
 
 class CausalConv1d(nn.Module):
     """Convolution of stride 1, padded with zeros on the left (the published `CausalConvNet`)."""
@@ -26,8 +29,9 @@ class CausalConv1d(nn.Module):
         self.padding = (kernel - 1) * dilation
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.conv(F.pad(x, (self.padding, 0)))
-        return y
+        conv, image = self.conv, F.pad(x.unsqueeze(2), (self.padding, 0))
+        dilation = (1, conv.dilation[0])
+        return F.conv2d(image, conv.weight.unsqueeze(2), conv.bias, 1, 0, dilation, conv.groups).squeeze(2)
 
 
 class CausalConvTranspose1d(nn.Module):
@@ -39,7 +43,8 @@ class CausalConvTranspose1d(nn.Module):
         self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.conv(x)
+        conv, image = self.conv, x.unsqueeze(2)
+        y = F.conv_transpose2d(image, conv.weight.unsqueeze(2), conv.bias, (1, self.stride)).squeeze(2)
         return y[..., : x.shape[-1] * self.stride]
 
 
@@ -51,18 +56,11 @@ class CodebookTensors(nn.Module):
         self.cluster_usage = nn.Parameter(torch.ones(entries), requires_grad=False)
         self.embedding_sum = nn.Parameter(torch.zeros(entries, width))
 
-    def table(self) -> Tensor:
-        """The entries, float [entries, width]."""
-        return self.embedding_sum / self.cluster_usage.clamp(min=1e-5)[:, None]
-
 
 class _Level(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self._codebook = CodebookTensors(CODEBOOK_SIZE, width)
-
-    def table(self) -> Tensor:
-        return self._codebook.table()
 
 
 class _Levels(nn.Module):
@@ -83,14 +81,13 @@ class QuantizerTensors(nn.Module):
 
     def decode(self, codes: Tensor, kept: Tensor | None = None) -> Tensor:
         """int [batch, levels, T] -> [batch, latent, T]; `kept`, int [batch]: number of levels to sum, in training."""
-        total: Tensor | None = None
-        for index, level in enumerate(self.vq.layers):
-            rows = F.embedding(codes[:, index], level.table())
-            if kept is not None:
-                rows = rows * (kept > index)[:, None, None]
-            total = rows if total is None else total + rows
-        assert total is not None
-        return (total @ self.output_proj.weight[..., 0].t()).transpose(1, 2)
+        books = [level._codebook for level in self.vq.layers]
+        sums, usage = torch.cat([b.embedding_sum for b in books]), torch.cat([b.cluster_usage for b in books])
+        order = torch.arange(len(books), device=codes.device)[:, None]
+        rows = F.embedding(codes + order * CODEBOOK_SIZE, sums / usage.clamp(min=1e-5)[:, None])
+        if kept is not None:
+            rows = rows * (kept[:, None, None] > order)[..., None]
+        return (rows.sum(1) @ self.output_proj.weight[..., 0].t()).transpose(1, 2)
 
 
 class SplitQuantizer(nn.Module):
@@ -214,9 +211,10 @@ class CodecDecoderNetwork(nn.Module):
     def vocode(self, features: Tensor) -> Tensor:
         """[batch, latent, T * steps_per_frame] -> audio [batch, T * 1920]."""
         *blocks, last = self.decoder
-        x = _apply_all(blocks, features)
+        image = features.unsqueeze(2).contiguous(memory_format=torch.channels_last)
+        x = _apply_all(blocks, image.squeeze(2))
         with torch.autocast(x.device.type, enabled=False):  # in half precision the waveform has audible noise
-            return last(x.float())[:, 0]
+            return last(x.float().contiguous())[:, 0]
 
     def part(self, codes: Tensor, kept: Tensor, first: Tensor, frames: int) -> Tensor:
         """Audio [batch, frames * 1920] from frame `first`, int [batch, 1], on, without the vocoder's history.

@@ -15,11 +15,16 @@ from torch import Tensor
 from ..optimisation import flat_then_linear, warm_up
 from ..run_files import half_precision
 from ..sizes import CODEBOOKS, FRAME_SAMPLES
+from .balance import balanced
 from .decoder import CodecDecoderNetwork
-from .losses import Discriminators, discriminator_loss, envelope_loss, generator_loss, spectral_loss
+from .discriminators import Discriminators, discriminator_loss, generator_loss
+from .losses import SpectralLosses, spectra
 
 _RATE, _ADVERSARIAL_RATE, _DISCRIMINATOR_RATE = 8e-4, 4e-4, 3e-4
 _SPECTRAL_WEIGHT, _ENVELOPE_WEIGHT = 15.0, 25.0
+"""Each has about the same gradient then, as have adversarial loss and distance of features."""
+_ADVERSARIAL_SHARE = 1.5
+"""The discriminators' part of the gradient, relative to the spectral losses'; four in EnCodec."""
 _HISTORY_FRAMES = 2
 """Most of the vocoder's receptive field."""
 _ALL_LEVELS = 0.9
@@ -55,13 +60,25 @@ class DecoderTraining:
         self._optimizer = optimizer(self._parameters, 1e-3)
         self._discriminator_optimizer = optimizer(list(self.discriminators.parameters()), 1e-2)
 
-        # May be replaced by a compiled function.
+        # May be replaced by compiled functions.
         self.decode: Any = decoder.part
+        self._spectral_losses: Any = SpectralLosses(device)
+        self._discriminator_loss: Any = discriminator_loss
+        self._generator_loss: Any = generator_loss
+
+    def compile(self) -> None:
+        """Compile decoder and losses at their first use, for constant shapes; what cannot be compiled runs without."""
+        torch._dynamo.config.suppress_errors = True
+        self.decode = torch.compile(self.decode, dynamic=False)
+        self._spectral_losses = torch.compile(self._spectral_losses, dynamic=False)
+        self._discriminator_loss = torch.compile(self._discriminator_loss, dynamic=False)
+        self._generator_loss = torch.compile(self._generator_loss, dynamic=False)
 
     def set_rates(self, share: float, update: int, *, adversarial: bool) -> None:
         """Set the learning rates, 0 initially. share: elapsed share of the time."""
-        rate = _RATE * warm_up(update, 200) * flat_then_linear(share, 0.4, 0.03)
-        _set_rate(self._optimizer, min(rate, _ADVERSARIAL_RATE) if adversarial else rate)
+        fresh = warm_up(update, 200)
+        rate, turn = (_ADVERSARIAL_RATE, 0.35) if adversarial else (_RATE, 0.4)
+        _set_rate(self._optimizer, rate * fresh * flat_then_linear(share, turn, 0.02))
         _set_rate(self._discriminator_optimizer, _DISCRIMINATOR_RATE * flat_then_linear(share, 0.5, 0.03))
 
     def step(self, codes: Tensor, audio: Tensor, from_start: int, *, adversarial: bool) -> dict[str, Tensor]:
@@ -83,33 +100,58 @@ class DecoderTraining:
         samples = torch.arange(self._part_frames * FRAME_SAMPLES, device=self._device)
         made = made.gather(1, history * FRAME_SAMPLES + samples)
         audio = audio.gather(1, (first + history) * FRAME_SAMPLES + samples)
-        losses = {"spectral": spectral_loss(made, audio), "envelope": envelope_loss(made, audio)}
-        loss = _SPECTRAL_WEIGHT * losses["spectral"] + _ENVELOPE_WEIGHT * losses["envelope"]
-        if adversarial:
-            self._adversarial_losses(made, audio, losses)
-            loss = loss + losses["adversarial"] + losses["feature_matching"]
+        gradient, losses = self._gradient(made.detach().requires_grad_(), audio, adversarial=adversarial)
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        losses["gradient"] = torch.nn.utils.clip_grad_norm_(self._parameters, 5.0)
+        made.backward(gradient)
         self._optimizer.step()
         return {name: value.detach() for name, value in losses.items()}
 
-    def _adversarial_losses(self, made: Tensor, audio: Tensor, losses: dict[str, Tensor]) -> None:
-        """Update the discriminators, then add the generator's losses to `losses`."""
-        images = self.discriminators.images(torch.cat([audio, made.detach()]))
+    def _gradient(self, made: Tensor, audio: Tensor, *, adversarial: bool) -> tuple[Tensor, dict[str, Tensor]]:
+        """Gradient for the generated audio, float [batch, n], and the losses. Updates the discriminators."""
+        with torch.no_grad():
+            real_spectra = spectra(audio)
+        made_spectra = spectra(made)
+        # Compiled functions cannot go backward twice, and both groups of losses use the spectra.
+        inputs = [made.detach().requires_grad_(), *(one.detach().requires_grad_() for one in made_spectra)]
+
+        def at_audio(loss: Tensor) -> Tensor:
+            found = torch.autograd.grad(loss, inputs, allow_unused=True)
+            used = [(one, part) for one, part in zip(made_spectra, found[1:], strict=True) if part is not None]
+            outputs, parts = zip(*used, strict=True)
+            through_spectra: Tensor = torch.autograd.grad(outputs, made, parts, retain_graph=True)[0]
+            return through_spectra if found[0] is None else found[0] + through_spectra
+
+        losses: dict[str, Tensor] = {}
+        losses["spectral"], losses["envelope"] = self._spectral_losses(inputs[1:], real_spectra)
+        loss = _SPECTRAL_WEIGHT * losses["spectral"] + _ENVELOPE_WEIGHT * losses["envelope"]
+        gradients = [(at_audio(loss), 1.0)]
+        if adversarial:
+            fixed = [one.detach() for one in (made, *made_spectra)]
+            losses["discriminators"], real_features = self._update_discriminators(
+                fixed[0], fixed[1:], audio, real_spectra
+            )
+            self.discriminators.requires_grad_(False)
+            with half_precision(self._device):
+                losses["adversarial"], losses["feature_matching"] = self._generator_loss(
+                    self.discriminators, inputs[0], inputs[1:], real_features
+                )
+            gradients.append((at_audio(losses["adversarial"] + losses["feature_matching"]), _ADVERSARIAL_SHARE))
+            self.discriminators.requires_grad_(True)
+        gradient, norms = balanced(gradients)
+        losses.update(zip(("spectral_gradient", "adversarial_gradient"), norms, strict=False))
+        return gradient, losses
+
+    def _update_discriminators(
+        self, made: Tensor, made_spectra: list[Tensor], real: Tensor, real_spectra: list[Tensor]
+    ) -> tuple[Tensor, list[list[Tensor]]]:
+        """Update the discriminators on fixed audio; returns their loss, and the features of the real audio."""
         with half_precision(self._device):
-            losses["discriminators"], real_features = discriminator_loss(self.discriminators, images)
+            loss, real_features = self._discriminator_loss(self.discriminators, made, made_spectra, real, real_spectra)
         self._discriminator_optimizer.zero_grad(set_to_none=True)
-        losses["discriminators"].backward()
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(self.discriminators.parameters(), 10.0)
         self._discriminator_optimizer.step()
-        self.discriminators.requires_grad_(False)
-        images = self.discriminators.images(made)
-        with half_precision(self._device):
-            losses["adversarial"], losses["feature_matching"] = generator_loss(
-                self.discriminators, images, real_features
-            )
-        self.discriminators.requires_grad_(True)
+        return loss, real_features
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -22,7 +22,8 @@ from ..run_files import TrainingLog, device_named, load_weights, save_weights, w
 from ..store import ChunkReader, SpeechStore, wait_for_voices
 from .decoder import CodecDecoderNetwork
 from .decoder_training import DecoderTraining, GraphedSteps
-from .losses import Discriminators
+from .discriminators import Discriminators
+from .kernel_times import write_kernel_times
 from .mel_tokenizer import MelTokenizer
 
 _AVERAGE_EVERY = 4
@@ -60,7 +61,7 @@ def train(args: argparse.Namespace) -> None:
         training.discriminators.load_state_dict(load_weights(args.start_discriminators))
     if cuda and not args.eager:
         torch.backends.cudnn.benchmark = True  # all shapes are constant
-        training.decode = torch.compile(decoder.part, dynamic=False)
+        training.compile()
         if not args.no_graph:
             step = GraphedSteps(training, args.windows, args.frames, from_start)
         log.write(ready_s=time.monotonic() - began)
@@ -99,6 +100,11 @@ def train(args: argparse.Namespace) -> None:
     _save(args.work, average.model, training)
     log.write(done=update, seconds=clock.elapsed, hours=store.hours)
     reader.close()
+    if args.kernel_times:
+        audio, covered = store.windows(args.windows, args.frames, from_start)
+        codes = store.codes[covered].long().transpose(1, 2).contiguous()
+        again = partial(step, codes, audio, adversarial=True)
+        write_kernel_times(args.work / "logs" / "decoder_kernels.txt", again, device)
 
 
 def _save(work: Path, average: CodecDecoderNetwork, training: DecoderTraining) -> None:
@@ -128,7 +134,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=24, help="frames of each window")
     parser.add_argument("--part-frames", type=int, default=6, help="frames of each window that the losses see")
     parser.add_argument(
-        "--discriminators-from", type=float, default=0.15, help="share of the time after which they are used"
+        "--discriminators-from", type=float, default=0.07, help="share of the time after which they are used"
     )
     parser.add_argument("--hours", type=float, default=45, help="hours of speech kept on the device")
     parser.add_argument("--min-frames", type=int, default=225_000, help="frames of speech to start with")
@@ -136,6 +142,7 @@ def main() -> None:
     parser.add_argument("--voices-wait-s", type=float, default=60, help="most seconds to wait for each voice")
     parser.add_argument("--wait-s", type=float, default=600, help="seconds to wait for the tokenizer")
     parser.add_argument("--log-every", type=int, default=200)
+    parser.add_argument("--kernel-times", action="store_true", help="at the end, write W/logs/decoder_kernels.txt")
     parser.add_argument("--no-graph", action="store_true", help="do not use CUDA graphs")
     parser.add_argument("--eager", action="store_true", help="use neither graphs nor compilation")
     parser.add_argument("--seed", type=int, default=1)
