@@ -7,11 +7,13 @@ proportion is kept as EnCodec's balancer does (Défossez et al., 2022).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 
-def balanced(gradients: list[tuple[Tensor, float]]) -> tuple[Tensor, list[Tensor]]:
+def balanced(gradients: Sequence[tuple[Tensor, float | Tensor]]) -> tuple[Tensor, list[Tensor]]:
     """Sum of gradients, float [batch, n] each, in which the norm of a window is at most the share given with each.
 
     Norms are relative to the geometric mean over the windows, which is returned too; larger ones become equal to it. A

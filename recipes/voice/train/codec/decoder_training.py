@@ -25,6 +25,8 @@ _SPECTRAL_WEIGHT, _ENVELOPE_WEIGHT = 15.0, 25.0
 """Each has about the same gradient then, as have adversarial loss and distance of features."""
 _ADVERSARIAL_SHARE = 1.5
 """The discriminators' part of the gradient, relative to the spectral losses'; four in EnCodec."""
+_ADVERSARIAL_WARM_UP = 1000
+"""Updates until that part is full: at first discriminators have not learnt anything, and their gradient is as large."""
 _HISTORY_FRAMES = 2
 """Most of the vocoder's receptive field."""
 _ALL_LEVELS = 0.9
@@ -59,6 +61,7 @@ class DecoderTraining:
 
         self._optimizer = optimizer(self._parameters, 1e-3)
         self._discriminator_optimizer = optimizer(list(self.discriminators.parameters()), 1e-2)
+        self._adversarial_share, self._adversarial_updates = torch.zeros((), device=device), 0
 
         # May be replaced by compiled functions.
         self.decode: Any = decoder.part
@@ -75,9 +78,15 @@ class DecoderTraining:
         self._generator_loss = torch.compile(self._generator_loss, dynamic=False)
 
     def set_rates(self, share: float, update: int, *, adversarial: bool) -> None:
-        """Set the learning rates, 0 initially. share: elapsed share of the time."""
+        """Set the learning rates, and the discriminators' part, for the next update; share: elapsed share of the time.
+
+        All are 0 initially.
+        """
         fresh = warm_up(update, 200)
         rate, turn = (_ADVERSARIAL_RATE, 0.35) if adversarial else (_RATE, 0.4)
+        if adversarial:
+            self._adversarial_share.fill_(_ADVERSARIAL_SHARE * warm_up(self._adversarial_updates, _ADVERSARIAL_WARM_UP))
+            self._adversarial_updates += 1
         _set_rate(self._optimizer, rate * fresh * flat_then_linear(share, turn, 0.02))
         _set_rate(self._discriminator_optimizer, _DISCRIMINATOR_RATE * flat_then_linear(share, 0.5, 0.03))
 
@@ -135,7 +144,7 @@ class DecoderTraining:
                 losses["adversarial"], losses["feature_matching"] = self._generator_loss(
                     self.discriminators, inputs[0], inputs[1:], real_features
                 )
-            gradients.append((at_audio(losses["adversarial"] + losses["feature_matching"]), _ADVERSARIAL_SHARE))
+            gradients.append((at_audio(losses["adversarial"] + losses["feature_matching"]), self._adversarial_share))
             self.discriminators.requires_grad_(True)
         gradient, norms = balanced(gradients)
         losses.update(zip(("spectral_gradient", "adversarial_gradient"), norms, strict=False))
