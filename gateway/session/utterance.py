@@ -108,7 +108,7 @@ class ServerUtterance:
         """Since when it waits for the next engine; None while it does not."""
         self.renewed = False
         """Whether the next engine was there before its loss was noticed."""
-        self._continued = 0
+        self.continued = 0
         """Times it went on after the loss of the engine."""
         self._seam = False
         """Whether the next packet may be late because of such a loss."""
@@ -311,7 +311,7 @@ class ServerUtterance:
         self.renewed = False
         if self.lost_s is not None:
             self.lost_s = None
-            self._continued += 1
+            self.continued += 1
             self._active_s = now_s
 
     def on_audio(self, chunk: SpeechChunk) -> None:
@@ -410,7 +410,7 @@ class ServerUtterance:
             audio_bytes=self.outbox.sent_bytes,
             underruns=self._underruns,
             underrun_s=self._underrun_s,
-            continued=self._continued,
+            continued=self.continued,
             silence_s=self._silence_s,
             started_s=self._started_s,
             queued_s=self._queued_s,

@@ -112,6 +112,8 @@ async def _speak(gateway: GatewayProcess, chance: random.Random, began_s: float,
     while (now_s := loop.time() - began_s) < seconds:
         client = await connect(gateway.port)
         for turn in range(chance.randint(1, 5)):
+            if client.transport.is_closing():
+                break
             codec = chance.choice(["pcm", "opus"])
             # Few texts, so that the expected audio of each is cached.
             received = client.say(speech_text(chance.choice([2, 4]), chance.randrange(8)), name=f"u{turn}", codec=codec)
@@ -122,8 +124,6 @@ async def _speak(gateway: GatewayProcess, chance: random.Random, began_s: float,
                 log.mismatches.append(received.mismatch)
             if undisturbed and received.gaps_ms:
                 log.gaps_ms.append((now_s, max(received.gaps_ms)))
-            if client.closed.done() or client.transport.is_closing():  # the latter a turn of the loop earlier
-                break
         client.abort()
 
 

@@ -18,6 +18,9 @@ from ..utterance import ServerUtterance
 from ..utterance_factory import UtteranceFactory
 from .starvation import Starvation
 
+MAX_CONTINUED = 3
+"""Times an utterance goes on after a loss of the engine, so that one which ends every engine ends itself."""
+
 
 class UtteranceSlots:
     """Requests slots, takes them when they are granted, and gives them up for others. Synchronous; time is an argument.
@@ -124,6 +127,9 @@ class UtteranceSlots:
 
     def _on_loss(self, utterance: ServerUtterance, speech: Speech, now_s: float) -> None:
         """Keeps the utterance for the next engine, until its time is over."""
+        if utterance.lost_s is None and utterance.continued == MAX_CONTINUED:
+            self._termination.fail(utterance, EngineLost(f"the speech engine was lost {MAX_CONTINUED + 1} times"))
+            return
         if utterance.lost_s is None and utterance.ticket is not None:
             utterance.lose(now_s)
             if self._loss_timeout_s:

@@ -9,6 +9,7 @@ from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import ToneScript, tone_pcm
 from fakes.virtual_time import run
+from voxgate.gateway.session.slots.utterance_slots import MAX_CONTINUED
 from voxgate.gateway.session.timers import UNPACED_TIMEOUT_FACTOR
 
 TEXT = "The quick brown fox jumps over the lazy dog. "
@@ -202,6 +203,25 @@ def test_loss_without_a_timeout_fails_utterances_at_once_and_keeps_sockets_open(
                 say(socket, "b", "Here again.")
                 await socket.until("done")
                 assert socket.close_code is None
+
+    run(scene())
+
+
+def test_utterance_that_ends_every_engine_does_not_go_on_for_ever() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(slots=2) as gateway:
+            socket = gateway.connect()
+            say(socket, "a", TEXT * 6)
+            for _ in range(MAX_CONTINUED):
+                await asyncio.sleep(0.1)
+                gateway.synthesizer.lose()
+                await asyncio.sleep(0.1)
+                await gateway.restart_engine()
+            await asyncio.sleep(0.1)
+            assert socket.of("error") == []
+            gateway.synthesizer.lose()
+            error = await socket.until("error")
+            assert (error["code"], error["partial_audio"]) == ("engine_lost", True)
 
     run(scene())
 

@@ -118,7 +118,7 @@ async def test_utterances_go_on_in_the_next_engine_to_the_sample() -> None:
             assert audio.tolist() == expected.tolist()
             assert done.reason == "end"
         assert engine.starts == 2
-        assert engine.lent == 0
+        await until(lambda: engine.lent == 0)
         for session in sessions:
             assert (await say(session, "And on we go."))[1].reason == "end"
 
