@@ -348,7 +348,6 @@ class ServerSession:
         """The speech is complete: releases its slot before the last packet leaves."""
         if not utterance.ended:
             utterance.on_finished()
-            self._effects.send(utterance.generated())
             self._termination.close_speech(utterance)
 
     def on_suspended(self, utterance: ServerUtterance, now_s: float, *, given_up: bool) -> None:

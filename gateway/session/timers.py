@@ -45,8 +45,9 @@ class UtteranceTimers:
             self._termination.end(utterance, DONE)
             self._effects.send(done)
         else:
-            if (starving := utterance.starving(now_s)) is not None:
-                self._effects.send(starving)
+            for notice in (utterance.generated(now_s), utterance.starving(now_s)):
+                if notice is not None:
+                    self._effects.send(notice)
             self._check_slow_consumer(utterance, now_s, warn_s, close_s)
 
     def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:

@@ -120,6 +120,7 @@ class ServerUtterance:
         """When the client last sent text or was last sent audio."""
         self._text_gap_s = -math.inf
         """When the talker last had to wait for text."""
+        self._length_told = False
         self._underruns = 0
         self._underrun_s = 0.0
 
@@ -325,8 +326,14 @@ class ServerUtterance:
         self.outbox.put(self._encoder.finish())
         self.outbox.close()
 
-    def generated(self) -> GeneratedMessage:
-        """Returns how long the utterance is, once the speech is complete."""
+    def generated(self, now_s: float) -> GeneratedMessage | None:
+        """Returns how long the utterance is, once: when its speech is complete and audio of it has to wait."""
+        waiting = self.outbox.next_samples
+        if self.state is not State.DRAINING or self._length_told or waiting is None:
+            return None
+        if self.pacer.due_s(waiting, now_s) <= now_s + TIMER_SLACK_S:
+            return None
+        self._length_told = True
         samples = self._encoder.true_samples
         return GeneratedMessage(utterance=self.name, samples=samples, audio_ms=self._ms(samples))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway, say
@@ -76,6 +77,18 @@ def test_length_is_told_when_all_is_generated_to_a_client_that_ignores_the_unkno
                     name: done[name] for name in ("samples", "audio_ms")
                 }
             assert len(socket.of("generated")) == extended
+
+    run(scene())
+
+
+@pytest.mark.parametrize("options", [{"pacing": "none"}, {"lead_ms": 1840}])
+def test_length_is_not_told_where_the_end_follows_at_once(options: dict[str, Any]) -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect(protocol=NativeProtocol(extended=True))
+            say(socket, "a", "A short one.", **options)
+            await socket.until("done")
+            assert not socket.of("generated")
 
     run(scene())
 
