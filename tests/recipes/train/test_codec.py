@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from train import sizes
+from train.codec import train_decoder
 from train.codec.balance import balanced
 from train.codec.decoder import CodecDecoderNetwork
 from train.codec.decoder_training import DecoderTraining
@@ -353,3 +354,32 @@ def test_images_have_innermost_channels():
 def test_kernel_times_are_written(tmp_path):
     write_kernel_times(tmp_path / "kernels.txt", lambda: torch.ones(2) + 1, CPU)
     assert "aten::add" in (tmp_path / "kernels.txt").read_text()
+
+
+def test_decoder_continues_from_weights_without_its_discriminators(tmp_path, monkeypatch, capsys):
+    (tmp_path / "speech").mkdir()
+    for voice in sizes.SPEAKERS:
+        write_chunk(tmp_path / "speech", f"{voice}_0", voice, frames=(8,))
+    monkeypatch.setattr(train_decoder, "CodecDecoderNetwork", lambda: CodecDecoderNetwork(SMALL))
+    monkeypatch.setattr(train_decoder, "Discriminators", lambda: Discriminators((3,), (256,)))
+    save_weights(tmp_path / "codes.safetensors", MelTokenizer().frozen_state())
+    before = CodecDecoderNetwork(SMALL).state_dict()
+    save_weights(tmp_path / "old" / "decoder.safetensors", before)
+    save_weights(tmp_path / "old" / "discriminators.safetensors", {"another": torch.ones(1)})
+    options = (
+        "--device cpu --seconds 1 --windows 2 --frames 3 --part-frames 1 --hours 0.01 --min-frames 20 --voice-frames 1"
+    )
+    start = ["--start", str(tmp_path / "old/decoder.safetensors")]
+    start += ["--start-discriminators", str(tmp_path / "old/discriminators.safetensors"), "--discriminators-from", "-1"]
+    monkeypatch.setattr("sys.argv", ["train_decoder", str(tmp_path), *options.split(), *start, "--kernel-times"])
+
+    train_decoder.main()
+
+    assert "another form" in capsys.readouterr().out
+    lines = [json.loads(line) for line in (tmp_path / "logs" / "decoder.jsonl").read_text().splitlines()]
+    assert "adversarial" in lines[1]
+    assert lines[-1]["done"] > 0
+    after = load_weights(tmp_path / "decoder.safetensors")
+    assert after.keys() == before.keys()
+    Discriminators((3,), (256,)).load_state_dict(load_weights(tmp_path / "discriminators.safetensors"))
+    assert (tmp_path / "logs" / "decoder_kernels.txt").exists()

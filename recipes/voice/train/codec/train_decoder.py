@@ -58,7 +58,10 @@ def train(args: argparse.Namespace) -> None:
     if args.start is not None:
         decoder.load_state_dict(load_weights(args.start))
     if args.start_discriminators is not None:
-        training.discriminators.load_state_dict(load_weights(args.start_discriminators))
+        try:
+            training.discriminators.load_state_dict(load_weights(args.start_discriminators))
+        except RuntimeError as error:  # they learn anew within minutes; a restart would cost as much
+            print(f"{args.start_discriminators} has discriminators of another form: {error}"[:300], flush=True)
     if cuda and not args.eager:
         torch.backends.cudnn.benchmark = True  # all shapes are constant
         training.compile()
