@@ -26,8 +26,12 @@ CODEC = {
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 
-def write_random_checkpoint(folder: Path, size: str, device: str = "cpu", seed: int = 0) -> None:
-    """Writes a custom-voice checkpoint of `size`, with the demo voice's tokenizer, into the empty or new `folder`.
+def write_random_checkpoint(
+    folder: Path, size: str, device: str = "cpu", seed: int = 0, model_type: str = "custom_voice"
+) -> None:
+    """Writes a checkpoint of `size`, with the demo voice's tokenizer, into the empty or new `folder`.
+
+    Unlike published ones, one of `model_type` "base" has a named voice too, and no encoders.
 
     Its speech ends at the maximum length only: the head's row for the end of speech is zero and never likely.
     """
@@ -39,7 +43,7 @@ def write_random_checkpoint(folder: Path, size: str, device: str = "cpu", seed: 
     demo = Path(str(files("voxgate.voices"))) / "demo"
     (folder / "speech_tokenizer").mkdir(parents=True)
     shutil.copy(demo / "tokenizer.json", folder)
-    config = _config(json.loads((demo / "config.json").read_text(encoding="utf-8")), size)
+    config = _config(json.loads((demo / "config.json").read_text(encoding="utf-8")), size, model_type)
     write_json(folder / "config.json", config)
     write_json(folder / "generation_config.json", GENERATION)
     codec = {"decoder_config": CODEC, "output_sample_rate": 24_000, "decode_upsample_rate": 1920}
@@ -108,7 +112,7 @@ def _stack(prefix: str, layers: int, hidden: int, inner: int) -> Shapes:
     yield f"{prefix}norm.weight", (hidden,)
 
 
-def _config(demo: dict[str, Any], size: str) -> dict[str, Any]:
+def _config(demo: dict[str, Any], size: str, model_type: str) -> dict[str, Any]:
     """The demo voice's config.json, whose text ids its tokenizer has, with the published sizes and codec ids."""
     hidden, inner = WIDTHS[size]
     attention = {
@@ -123,7 +127,7 @@ def _config(demo: dict[str, Any], size: str) -> dict[str, Any]:
         "spk_is_dialect": {"ryan": False}, "code_predictor_config": attention | PREDICTOR,
     }  # fmt: skip  # as published
     return demo | {
-        "tts_model_type": "custom_voice",
+        "tts_model_type": model_type,
         "torch_dtype": "bfloat16",
         "tts_model_size": "0b6" if size == "0.6B" else "1b7",
         "talker_config": talker,

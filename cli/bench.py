@@ -22,7 +22,6 @@ BENCHMARKS = {
     "ws": Benchmark("voxgate.loadtest.command", "put a running server under load: virtual users, ramps, a report"),
     "local": Benchmark("voxgate.benchmarks.local", "measure this machine with a gateway of its own"),
     "gpu": Benchmark("voxgate.benchmarks.gpu.command", "measure an NVIDIA GPU, with random weights of published sizes"),
-    "words": Benchmark("voxgate.benchmarks.words", "measure how exact the demo voice's word times are; needs flite"),
 }
 
 

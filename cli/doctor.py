@@ -191,7 +191,7 @@ def check_kernels(gpu: str) -> Iterator[Finding]:
     """Findings on one GPU; `gpu`: name, memory and compute capability as `GPU_QUERY` prints them."""
     from voxgate.codecs.neural.cuda.tiles import ChipLimits
     from voxgate.pipeline.cuda.capability import check_capability
-    from voxgate.pipeline.cuda.fast_paths import OPTIONS, FastPath
+    from voxgate.pipeline.cuda.fast_paths import FastPath
     from voxgate.pipeline.errors import EngineError
 
     name, memory, capability = (part.strip() for part in gpu.rsplit(",", 2))
@@ -206,7 +206,7 @@ def check_kernels(gpu: str) -> Iterator[Finding]:
     missing = {path: path.missing(chip) for path in FastPath}
     yield Finding(None, "fast paths: " + ", ".join(path for path in FastPath if not missing[path]))
     for path in FastPath:
-        if missing[path] and path not in OPTIONS:
+        if missing[path]:
             yield Finding(None, f"without {path}: {missing[path]}")
 
 

@@ -27,6 +27,7 @@ from voxgate.loadtest.targets.connection import TargetOptions
 
 from ..fleet import Fleet, GatewayStartError, balanced, gateways, on_cores, one_gateway
 from ..random_checkpoint import write_random_checkpoint
+from .clone import NAME, SUFFIX, write_clone
 from .report import GpuReport, SizeResult, gateways_plot, latency_plot, markdown, step_plot
 
 UTTERANCE_FRAMES = 63
@@ -40,7 +41,7 @@ UNPACED_S = 20.0
 """Time in which unpaced utterances begin. The last ones, of which ever fewer are left, then weigh little."""
 BUFFER_MS = 200
 """A step of listeners passes when no player with this start buffer has an underrun."""
-PART_TIMEOUT_S = 240.0
+PART_TIMEOUT_S = 270.0
 DEFAULT_PARTS = ("layers", "predictor", "codec", "engine")
 CLIENT_SHARE = 3 / 8
 """Share of the cores for the clients, on a machine with more than FEW_CORES."""
@@ -53,7 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--parts",
         default=",".join(DEFAULT_PARTS),
-        help="parts to time without a socket; also layers-streamed, engine-vllm, first (default: %(default)s)",
+        help="parts to measure without a socket; also predictor-chain, engine-vllm, first, soak, aborts "
+        "(default: %(default)s)",
     )
     add("--rates", default="1,10,20,40,60", help="utterances per second (default: %(default)s)")
     add("--seconds", type=float, default=10.0, help="minimum duration of each rate (default: %(default)s)")
@@ -63,6 +65,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="concurrent listeners, rising until a step fails, then once between (default: %(default)s)",
     )
     add("--unpaced", default="64,256", help="concurrent utterances without pacing (default: %(default)s)")
+    add(
+        "--voice",
+        choices=("named", NAME),
+        default="named",
+        help="clone: every load in a named voice, then in one with eight seconds of reference (default: %(default)s)",
+    )
     add("--slots", type=int, help="talker slots of each gateway, all admitted (default: the gateway's choice of both)")
     add("--workers", help="socket processes of each gateway (default: the gateway's choice)")
     add("--serve", default="", metavar="FLAGS", help="further flags for the gateways")
@@ -92,17 +100,18 @@ def run(parsed: argparse.Namespace) -> int:
     failed = False
     with tempfile.TemporaryDirectory(prefix="voxgate-bench-") as name:
         for size in filter(None, parsed.sizes.split(",")):
-            folder = (parsed.checkpoints or Path(name)) / size
+            model_type = "base" if parsed.voice == NAME else "custom_voice"
+            folder = (parsed.checkpoints or Path(name)) / (f"{size}-base" if parsed.voice == NAME else size)
             if not folder.exists():
                 progress(f"{size}: making a checkpoint")
-                write_random_checkpoint(folder, size, device="cuda")
+                write_random_checkpoint(folder, size, device="cuda", model_type=model_type)
             counts = numbers(parsed.replicas) or [1]
             results = [SizeResult(size, gateways=count) for count in counts]
             report.sizes += results
             time_parts(folder, [part for part in parsed.parts.split(",") if part], results[0], save)
             try:
                 if parsed.rates or parsed.listeners or parsed.unpaced:
-                    asyncio.run(_measure_loads(parsed, folder, results, save))
+                    asyncio.run(measure_loads(parsed, folder, results, save))
             except GatewayStartError as failure:
                 print(f"voxgate bench gpu: {failure}", file=sys.stderr)
                 failed = True
@@ -152,7 +161,7 @@ def last_document(output: str) -> Any:
     return None
 
 
-async def _measure_loads(
+async def measure_loads(
     parsed: argparse.Namespace, folder: Path, results: Sequence[SizeResult], save: Callable[[], None]
 ) -> None:
     """Fills in `results`, each for its number of gateways; every gateway is started once."""
@@ -164,18 +173,32 @@ async def _measure_loads(
         flags += ["--slots", slots, "--active-utterances", slots, "--sockets", "8000"]
     if parsed.workers is not None:
         flags += ["--workers", parsed.workers]
+    suffixes = [""]
+    if parsed.voice == NAME:
+        voices = folder / "voices"
+        if not voices.exists():
+            write_clone(folder, voices)
+        flags += ["--voices-dir", str(voices)]
+        suffixes.append(SUFFIX)
     servers, clients = split_cores(sorted(os.sched_getaffinity(0)))
 
     async def run_loads(fleet: Fleet, result: SizeResult) -> None:
         result.ready_s = ready_s
         with on_cores(clients):
-            loads = FleetLoads(fleet, parsed.clients or len(clients), result.loads, save, result.gateways)
-            await loads.warm_up()
+            voices = [
+                FleetLoads(fleet, parsed.clients or len(clients), result.loads, save, result.gateways, suffix=suffix)
+                for suffix in suffixes
+            ]
+            for loads in voices:
+                await loads.warm_up()
             for rate in numbers(parsed.rates):
-                await loads.arrivals(rate, parsed.seconds)
-            await loads.most_listeners(numbers(parsed.listeners))
+                for loads in voices:
+                    await loads.arrivals(rate, parsed.seconds)
+            for loads in voices:
+                await loads.most_listeners(numbers(parsed.listeners))
             for count in numbers(parsed.unpaced):
-                await loads.unpaced(count)
+                for loads in voices:
+                    await loads.unpaced(count)
         result.gpu_memory_mb = _gpu_memory_mb()
 
     async with AsyncExitStack() as stack:
@@ -198,12 +221,23 @@ async def _measure_loads(
 
 
 class FleetLoads:
-    """Runs loads on a fleet, each multiplied by `multiple`; appends the figures to `rows` and calls `save`."""
+    """Runs loads on a fleet, each multiplied by `multiple`; appends the figures to `rows` and calls `save`.
+
+    `suffix`: of the names of loads, SUFFIX for those in the cloned voice.
+    """
 
     def __init__(
-        self, fleet: Fleet, processes: int, rows: list[StepFigures], save: Callable[[], None], multiple: int = 1
+        self,
+        fleet: Fleet,
+        processes: int,
+        rows: list[StepFigures],
+        save: Callable[[], None],
+        multiple: int = 1,
+        *,
+        suffix: str = "",
     ) -> None:
         self._fleet, self._processes, self._rows, self._save, self._multiple = fleet, processes, rows, save, multiple
+        self._suffix = suffix
 
     async def warm_up(self) -> None:
         await self._run("warm-up", rate_per_s=4.0, seconds=1.0, frames=12)
@@ -243,7 +277,9 @@ class FleetLoads:
         return not (step.refused or step.failed or step.utterances_with_underruns[BUFFER_MS])
 
     async def _run(self, name: str, *, frames: int, paced: bool = True, **load: Any) -> StepFigures:
-        options = TargetOptions(self._fleet.url, frames=frames, paced=paced)
+        name += self._suffix
+        voice = NAME if self._suffix else ""
+        options = TargetOptions(self._fleet.url, voice=voice, frames=frames, paced=paced)
         plan = LoadStep("voxgate", options, sentences=1, words_per_s=0, seed=1 + len(self._rows), **load)
         step = await measure_step(name, plan, self._processes, server_pids=self._fleet.pids, memory=False)
         self._rows.append(step)

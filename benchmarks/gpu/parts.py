@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BATCHES = (1, 8, 12, 16, 32, 64, 128, 256)
 CODEC_SHAPES = (*((rows, 1) for rows in BATCHES), (1, 4), (16, 4), (16, 8), (32, 8))
+PREDICTOR_BATCHES = (*BATCHES, 512)
 LAYER_BATCHES = (1, 8, 12, 32, 64, 96, 128, 192, 256, 512)
 PAST, PAGE = 120, 16
 """Past positions of each row, and positions of a page of the KV cache, when layers are timed."""
@@ -29,66 +30,38 @@ RATES = (10, 20, 40, 60)
 """Utterances per second, for the first PCM."""
 
 
-def predictor_ms(folder: Path) -> dict[str, float]:
-    """Median time of a frame's codes by rows, in ms, as one graph, without head and first code."""
+def predictor_ms(folder: Path, *, persistent: bool = True) -> dict[str, float]:
+    """Median time of a frame's codes by rows, in ms, as one graph, without head and first code.
+
+    `persistent`: as served; otherwise without the kernel for small batches.
+    """
     import torch
-    from safetensors import safe_open
-    from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
-    from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
-    from voxgate.pipeline.talker.reference.sampling import Candidates
-    from voxgate.pipeline.talker.vllm.config import GpuOptions
 
-    checkpoint = load_checkpoint(folder)
-    with safe_open(folder / "model.safetensors", "pt", "cuda") as stored, torch.inference_mode():
-        names = [name for name in stored.keys() if "code_predictor" in name]  # noqa: SIM118  # no mapping
-        weights = {name: stored.get_tensor(name) for name in names}
-        first = stored.get_tensor("talker.model.codec_embedding.weight")
-        predictor = GpuCodePredictor(
-            weights,
-            first,
-            checkpoint.predictor,
-            checkpoint.groups,
-            max(BATCHES),
-            persistent_predictor=GpuOptions().persistent_predictor,
-        )
-        times = {}
-        for rows in BATCHES:
-            hidden = torch.randn(rows, checkpoint.talker.hidden, device="cuda", dtype=first.dtype)
-            codes = torch.randint(checkpoint.codebook, (rows,), device="cuda")
-            noise = torch.rand(rows, checkpoint.groups - 1, device="cuda")
-            temperature = torch.full((rows,), 0.9, device="cuda")
-            top_k = torch.full((rows,), 50, device="cuda")
-            candidates = Candidates.on_device(temperature, top_k, torch.ones(rows, device="cuda"), checkpoint.codebook)
-            times[str(rows)] = _graph_ms(lambda: predictor(hidden, codes, candidates, noise))  # noqa: B023  # run at once
-    return times
+    from .predictor import LoadedPredictor
+
+    with torch.inference_mode():
+        loaded = LoadedPredictor.load(folder, max(PREDICTOR_BATCHES), persistent_predictor=persistent)
+        return {str(rows): graph_ms(partial(loaded.frames(rows), None)) for rows in PREDICTOR_BATCHES}
 
 
-def layers_ms(folder: Path, *, streamed: bool | None = None) -> dict[str, float]:
+def layers_ms(folder: Path) -> dict[str, float]:
     """Median time of the talker's layers by rows, in ms, as one graph: voxgate's kernels, as served by default."""
     import torch
     from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
 
     with torch.inference_mode():
         size = load_checkpoint(folder).talker
-        run = random_layers(size, max(LAYER_BATCHES), PAST, torch.device("cuda"), streamed=streamed)
-        return {str(rows): _graph_ms(partial(run, rows)) for rows in LAYER_BATCHES}
+        run = random_layers(size, max(LAYER_BATCHES), PAST, torch.device("cuda"))
+        return {str(rows): graph_ms(partial(run, rows)) for rows in LAYER_BATCHES}
 
 
-def random_layers(
-    size: TransformerSize, max_rows: int, past: int, device: torch.device, *, streamed: bool | None = None
-) -> Callable[[int], Tensor]:
-    """A function that runs all layers, with random weights in bfloat16, for a number of rows `past` positions long.
-
-    `streamed`: whether steps of few rows take the streamed layers; None as served by default.
-    """
+def random_layers(size: TransformerSize, max_rows: int, past: int, device: torch.device) -> Callable[[int], Tensor]:
+    """A function that runs all layers, with random weights in bfloat16, for a number of rows `past` positions long."""
     import torch
-    from voxgate.pipeline.talker.cuda.backbone import backbone_for
+    from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
     from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
     from voxgate.pipeline.talker.reference.predictor_weights import rotary
-    from voxgate.pipeline.talker.vllm.config import GpuOptions
 
-    if streamed is None:
-        streamed = GpuOptions().streamed_layers
     # Triton's interpreter does not support bfloat16.
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float16
 
@@ -111,7 +84,7 @@ def random_layers(
     pages = -(-(past + 1) // PAGE)
     caches = [random(max_rows * pages, PAGE, size.kv_heads, 2 * size.head_dim).transpose(1, 2) for _ in layers]
     owned = torch.randperm(max_rows * pages, device=device).int().view(max_rows, pages)
-    gpu = backbone_for(layers, random(size.hidden) * 0 + 1, angles, size, max_rows, streamed_layers=streamed)
+    gpu = GpuBackbone(layers, random(size.hidden) * 0 + 1, angles, size, max_rows)
     embedded = random(max_rows, size.hidden)
 
     def run(rows: int) -> Tensor:
@@ -133,11 +106,12 @@ def codec_ms(folder: Path) -> dict[str, float]:
     for rows, frames in CODEC_SHAPES:
         codes = torch.randint(decoder.codebook_size, (rows, frames, decoder.codebooks), device="cuda")
         slots, fresh = torch.arange(rows, device="cuda"), torch.zeros(rows, dtype=torch.int64, device="cuda")
-        times[f"{rows}x{frames}"] = _graph_ms(lambda: decoder.decode(codes, slots, fresh))  # noqa: B023  # run at once
+        times[f"{rows}x{frames}"] = graph_ms(lambda: decoder.decode(codes, slots, fresh))  # noqa: B023  # run at once
     return times
 
 
-def _graph_ms(run: Callable[[], object]) -> float:
+def graph_ms(run: Callable[[], object]) -> float:
+    """Median time of what `run` launches, in ms, as one graph."""
     from voxgate.pipeline.cuda.graphs import CapturedGraph, new_event
 
     graph = CapturedGraph.capture(lambda _: run(), None)
@@ -170,20 +144,39 @@ def first_figures(folder: Path) -> None:
     uvloop.run(first_stages.first_figures(folder, RATES, _print))
 
 
+def soak_figures(folder: Path) -> dict[str, Any]:
+    """Figures of `soak.py`."""
+    from . import soak
+
+    return soak.soak_figures(folder, _print)
+
+
+def abort_figures(folder: Path) -> dict[str, Any]:
+    """Figures of `aborts.py`."""
+    import uvloop
+
+    from . import aborts
+
+    figures: dict[str, Any] = uvloop.run(aborts.abort_figures(folder))
+    return figures
+
+
 def _print(figures: object) -> None:
     print(json.dumps(figures), flush=True)
 
 
 PARTS: dict[str, Callable[[Path], object]] = {
     "layers": layers_ms,
-    "layers-streamed": partial(layers_ms, streamed=True),
     "predictor": predictor_ms,
+    "predictor-chain": partial(predictor_ms, persistent=False),
     "codec": codec_ms,
     "engine": engine_figures,
     "engine-vllm": partial(engine_figures, voxgate_kernels=False),
     "first": first_figures,
+    "soak": soak_figures,
+    "aborts": abort_figures,
 }
-"""layers-streamed: with `--streamed-layers`; engine-vllm: with `--gpu-kernels vllm`; others with the defaults."""
+"""engine-vllm: with `--gpu-kernels vllm`; predictor-chain: without the persistent kernel; others with the defaults."""
 
 
 if __name__ == "__main__":

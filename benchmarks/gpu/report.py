@@ -11,6 +11,8 @@ from typing import Any
 from voxgate.loadtest.plots import COLOURS, Points, line_plot
 from voxgate.loadtest.results import BUFFERS_MS, StepFigures, to_json
 
+from .clone import comparisons
+
 HEADINGS = (
     "load", "utterances", "refused", "failed", "first audio p50 / p95 / p99 ms",
     "underruns at " + " / ".join(map(str, BUFFERS_MS)) + " ms", "longest gap ms", "audio s/s", "cores",
@@ -53,6 +55,8 @@ def markdown(report: GpuReport) -> list[str]:
         if result.loads:
             lines += ["", _row(HEADINGS), _row(["---"] * len(HEADINGS))]
             lines += [_row(_cells(step)) for step in result.loads]
+            if compared := list(comparisons(result.loads)):
+                lines += ["", *(f"- {line}" for line in compared)]
         lines.append("")
     return lines
 

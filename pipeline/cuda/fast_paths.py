@@ -18,7 +18,6 @@ class FastPath(StrEnum):
     HALF_CODEC = "half-precision codec"
     EARLY_LAUNCH = "early launch of kernels"
     PERSISTENT_PREDICTOR = "persistent predictor"
-    STREAMED_LAYERS = "streamed layers"
 
     def missing(self, chip: ChipLimits) -> str | None:
         """What the chip lacks for this path; None when it can have it."""
@@ -30,9 +29,7 @@ class FastPath(StrEnum):
         return None
 
 
-OPTIONS = frozenset((FastPath.PERSISTENT_PREDICTOR, FastPath.STREAMED_LAYERS))
-"""Paths that are off unless an option asks for them."""
-_HOPPER_ONLY = frozenset((FastPath.RESIDUAL_UNITS, *OPTIONS))
+_HOPPER_ONLY = frozenset((FastPath.RESIDUAL_UNITS, FastPath.PERSISTENT_PREDICTOR))
 _HOPPER_ON = frozenset((FastPath.CODE_DRAW, FastPath.EARLY_LAUNCH))
 
 _outcomes: dict[str, str] = {}

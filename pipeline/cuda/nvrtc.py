@@ -18,8 +18,8 @@ SHARED_HEADERS = Path(__file__).parent / "csrc"
 """Folder of `device.h`, which every kernel includes."""
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 """Values of CU_LAUNCH_ATTRIBUTE_COOPERATIVE and CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
-MAX_SHARED_ATTRIBUTE, CARVEOUT_ATTRIBUTE = 8, 9
-"""Values of CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES and CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT."""
+MAX_SHARED_ATTRIBUTE = 8
+"""Value of CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
 
 PackedArguments = ctypes.Array[ctypes.c_uint64]
@@ -132,10 +132,6 @@ class CudaKernel:
         )
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(params))
         self._check(self._driver.cuLaunchKernelEx(ctypes.byref(config), self._function, arguments, None))
-
-    def prefer_shared_memory(self) -> None:
-        """Uses most of the first-level cache as shared memory, so that blocks of other kernels run at the same time."""
-        self._check(self._driver.cuFuncSetAttribute(self._function, CARVEOUT_ATTRIBUTE, 100))
 
     def require_resident(self, clusters: int, blocks: int, threads: int) -> None:
         """Raise EngineError unless `clusters` clusters of a launch with `blocks` blocks can run at the same time."""

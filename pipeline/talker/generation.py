@@ -51,13 +51,17 @@ class Continuation:
     """
 
     frames: list[Frame]
-    """Those that were taken from its iteration."""
+    """Those that were taken from its iteration, or that another gateway has taken."""
     tokens: list[int]
     """The text that it was fed."""
     closed: bool
     """Whether that was all text."""
     frame_cap: int
     """As of `Generation.cap`."""
+    replayed: bool = False
+    """Whether the frames are to be iterated again, as far as credit allows."""
+    finish_reason: FinishReason | None = None
+    """How the generation ended behind the frames, so that nothing is left to make; None while it goes on."""
 
 
 class Generation:
@@ -123,15 +127,20 @@ class Generation:
             return
         self.cap(behind.frame_cap)
         self._made = list(behind.frames)
-        self.frames = self._past = self._taken = len(self._made)
+        self.frames = self._past = len(self._made)
+        self._taken = 0 if behind.replayed else self._past
+        self.finish_reason = behind.finish_reason
         self.feed(behind.tokens, last=behind.closed)
 
-    def decode_first(self, codec_slot: int, deliver: Callable[[Pcm], None]) -> None:
-        """Lets the engine decode the first frame, if it can, as the beginning of the stream in `codec_slot`.
+    def decode_first(self, codec_slot: int, fresh: bool, deliver: Callable[[Pcm], None]) -> None:
+        """Lets the engine decode the first frame, if it can, in `codec_slot`; no effect once that frame was made.
 
-        `decoded` then says whether it does; `deliver` gets the audio, float32 [samples], before the next frame.
+        `fresh`: whether the stream there begins with it; otherwise it continues from the slot's state. `decoded` then
+        says whether the engine does; `deliver` gets the audio, float32 [samples], before the next frame.
         """
-        self._row[Field.CODEC_SLOT] = codec_slot + 1
+        if self.frames or self._closed or self._error is not None:
+            return
+        self._row[Field.CODEC_SLOT] = codec_slot + 1 if fresh else -(codec_slot + 1)
         self._deliver = deliver
 
     @property
@@ -153,7 +162,7 @@ class Generation:
     @property
     def text_frames(self) -> int:
         """Frames for which the text so far suffices."""
-        return 0 if self._request is None else self.tokens - int(self._row[Field.TEXT_LEAD])
+        return self._past if self._request is None else self.tokens - int(self._row[Field.TEXT_LEAD])
 
     def feed(self, tokens: Sequence[int], *, last: bool = False) -> None:
         """Appends text tokens, at most `text_room` of them; starts when there are as many as the prompt needs.
@@ -197,12 +206,14 @@ class Generation:
         self._row[Field.HEARD] = heard
         if frames > self._row[Field.CREDIT]:
             self._row[Field.CREDIT] = frames
+            if self._taken < self._past:
+                self._arrived.set()
             if self._request is not None:
                 # The engine may hold the generation at the old limit, which is not known here.
                 self._engine.wake()
 
     def _continue(self) -> None:
-        if self._error is not None:
+        if self._error is not None or self.finish_reason is not None:
             return
         if self._request is not None:
             self._engine.wake()
@@ -293,9 +304,9 @@ class Generation:
 
     async def __anext__(self) -> Frame:
         """The next frame. Cancelling it loses none."""
-        while self._taken == len(self._made):
+        while self._taken == len(self._made) or self._waits_for_credit:
             # An error after the end of speech does not matter: the speech is complete.
-            if self.finish_reason is not None:
+            if self.finish_reason is not None and self._taken == len(self._made):
                 raise StopAsyncIteration
             if self._error is not None:
                 raise self._error
@@ -303,6 +314,11 @@ class Generation:
             await self._arrived.wait()
         self._taken += 1
         return self._made[self._taken - 1]
+
+    @property
+    def _waits_for_credit(self) -> bool:
+        """Whether the next frame is replayed and too far ahead: its audio would have to be held."""
+        return self._taken < self._past and self._taken >= self._row[Field.CREDIT]
 
     async def aclose(self) -> None:
         """Aborts the generation if it still runs; returns when the slot is released, or after DRAIN_TIMEOUT_S.

@@ -130,7 +130,7 @@ def step(chip: ChipLimits) -> None:  # noqa: ARG001  # has one tile for every ch
             sampling(count, published.CODEBOOK)
     for count in (160, SLOTS):
         find_first_frames[(1,)](
-            ints(count, HEADER + GROUPS), longs(2, 4), longs(2 + GROUPS, 4), count, 4, SLOTS,
+            ints(count, HEADER + GROUPS), longs(3, 4), longs(2 + GROUPS, 4), count, 4, SLOTS,
             GROUPS=GROUPS, HEADER=HEADER, SPAN=triton.next_power_of_2(count),
         )  # fmt: skip  # one argument list
         table = ints(count, POSITIONS // PAGE)

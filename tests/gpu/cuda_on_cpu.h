@@ -14,7 +14,6 @@
 #include <vector>
 
 #define CLUSTER_KERNEL(name, threads, blocks) KERNEL(name, threads)
-#define CLUSTER_KERNEL_MAXNREG(name, blocks, registers) KERNEL(name, threads)
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
 #define KERNEL(name, threads) \
@@ -158,7 +157,6 @@ DEVICE u32 bits_of(float value) { return cpu::to_bits(value); }
 DEVICE float float_of(u32 value) { return cpu::from_bits<float>(value); }
 DEVICE float load_float(const float *from) { return *from; }
 DEVICE uint4 load_words(const void *from) { return *(const uint4 *)from; }
-DEVICE u32 load_word(const u32 *from) { return *from; }
 DEVICE float fast_exp(float x) { return std::exp(x); }
 DEVICE float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 struct Packets {
@@ -170,11 +168,6 @@ DEVICE Packets load_packets(const u64 *from) {
     cpu::yield();
     return *(const Packets *)from;
 }
-DEVICE u32 load_acquire(const u32 *from) {
-    cpu::yield();
-    return *from;
-}
-DEVICE void add_release(u32 *count) { ++*count; }
 DEVICE u64 load_packet(const u64 *from) {
     cpu::yield();
     return *from;
@@ -211,8 +204,6 @@ DEVICE void tma_load(void *to, const void *from, u32 bytes, Mbarrier &barrier) {
         barrier.complete_if_ready();
     });
 }
-DEVICE void fence_async_proxy() {}
-DEVICE void prefetch_l2(const void *, u32) {}
 DEVICE void tma_load_keep(void *to, const void *from, u32 bytes, Mbarrier &barrier) {
     tma_load(to, from, bytes, barrier);
 }

@@ -27,13 +27,14 @@ from voxgate.pipeline.codec.gpu_worker import captured_shapes
 from voxgate.pipeline.cuda.graph_sizes import backbone_graph_sizes, graph_sizes_for
 from voxgate.pipeline.cuda.kernel_compiler import noted_launches
 from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
-from voxgate.pipeline.talker.cuda.backbone import SWIGLU_SPAN, GpuBackbone
+from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights, swiglu
 from voxgate.pipeline.talker.cuda.first_frame import SIZES
 from voxgate.pipeline.talker.cuda.frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
 from voxgate.pipeline.talker.cuda.launches import TalkerLaunches
 from voxgate.pipeline.talker.cuda.mapped_tables import MappedTables
 from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
+from voxgate.pipeline.talker.cuda.tiles import SWIGLU_SPAN
 from voxgate.pipeline.talker.reference.embedding import FrameHistory, InputEmbedding
 from voxgate.pipeline.talker.reference.row_tags import append_row_tags
 from voxgate.pipeline.talker.reference.sampling import Candidates

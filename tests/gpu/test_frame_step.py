@@ -61,7 +61,7 @@ def test_embedding_of_every_position_equals_the_reference(
     small = small_checkpoint(checkpoint)
     weights = small_weights(small)
     vector = np.linspace(-1, 1, SHAPE.hidden, dtype=np.float32)
-    put(tables, 0, custom_voice_prompt(small, "slt", "auto"), [7, 3, 11], closed=True)
+    put(tables, 0, custom_voice_prompt(small, "heart", "auto"), [7, 3, 11], closed=True)
     voice = ClonedVoice("ada", vector, "Hello.", np.array([[4, 3, 2, 1], [0, 5, 6, 7]]))
     put(tables, 1, cloned_voice_prompt(small, voice, "auto", [13, 14, 15, 16, 17], layout), [5, 9], closed=False)
     put(tables, 2, cloned_voice_prompt(small, ClonedVoice("ada", vector), "auto", (), layout), [5], closed=False)

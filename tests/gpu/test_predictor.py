@@ -51,6 +51,33 @@ def test_codes_equal_the_reference(
     assert drawn.tolist() == expected.tolist()
 
 
+def test_products_of_the_library_give_the_logits_of_the_chain(
+    checkpoint: TalkerCheckpoint, device: torch.device
+) -> None:
+    half = torch.bfloat16 if device.type == "cuda" else torch.float16
+    small, rows = small_checkpoint(checkpoint, groups=3), 4
+    weights = {name: tensor.to(device, half) for name, tensor in small_weights(small).items()}
+    table = weights["talker.model.codec_embedding.weight"]
+    generator = torch.Generator().manual_seed(rows)
+    start = torch.randn(rows, small.predictor.hidden, generator=generator).to(device, half)
+    first = torch.randint(small.codebook, (rows,), generator=generator).to(device)
+    noise = torch.rand(rows, small.groups - 1, generator=generator).to(device)
+    candidates = candidates_on_device(rows, small.codebook, 7, 0.8, device)
+    # From the first pass on, from none on, and from the first pass alone, which has two positions of each row.
+    (codes, logits), *others = [
+        GpuCodePredictor(weights, table, small.predictor, small.groups, rows, library_rows=least)._codes_and_logits(
+            start, first, candidates, noise
+        )
+        for least in (1, 100, 2 * rows)
+    ]
+    for other_codes, other_logits in others:
+        # Logits that are nearly equal may be drawn otherwise, and then the next ones are others.
+        same = (other_codes[:, 0] == codes[:, 0]).tolist()
+        assert sum(same) > rows / 2
+        assert torch.allclose(other_logits[same], logits[same], atol=0.05)
+        assert logits.std() > 0.2
+
+
 @pytest.mark.parametrize("height", [1, 3, 16, 17, 65, 130])
 @pytest.mark.parametrize("epilogue", list(Epilogue), ids=lambda epilogue: epilogue.name)
 def test_products_of_any_number_of_rows_equal_torch(

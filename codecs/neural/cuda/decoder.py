@@ -16,6 +16,7 @@ import triton
 from torch import Tensor
 from torch.nn.functional import embedding, gelu, linear
 
+from ..config import KEPT_STATES
 from ..decoder import CodecDecoder
 from ..layers import ConvNext
 from ..stream_state import select_steps
@@ -87,6 +88,8 @@ class GpuDecoder:
         self.frame_samples, self.slots = decoder.frame_samples, slots
         self._slab = torch.zeros(slots + 1, decoder.history_width, dtype=dtype, device=device)
         self._frames = torch.zeros(slots + 1, dtype=torch.int64, device=device)
+        self._kept = torch.zeros(KEPT_STATES, decoder.history_width, dtype=dtype, device=device)
+        self._kept_frames = torch.zeros(KEPT_STATES, dtype=torch.int64, device=device)
         self._table = decoder.table.to(device, dtype)
         self._offsets = decoder.table_offsets.to(device)
         self._input = ConvWeights.of(decoder.input, dtype, device)
@@ -120,6 +123,16 @@ class GpuDecoder:
         workspace.store()
         self._frames[slots] = frames + codes.shape[1]
         return pcm
+
+    def keep_state(self, slot: int, place: int) -> None:
+        """See `SlotDecoder.keep_state`."""
+        self._kept[place].copy_(self._slab[slot])
+        self._kept_frames[place].copy_(self._frames[slot])
+
+    def restore_state(self, slot: int, place: int) -> None:
+        """See `SlotDecoder.restore_state`."""
+        self._slab[slot].copy_(self._kept[place])
+        self._frames[slot].copy_(self._kept_frames[place])
 
     @torch.inference_mode()
     def decode_windows(self, codes: Tensor, context: Tensor, frames: int) -> Tensor:

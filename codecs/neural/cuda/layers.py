@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..layers import CausalConv, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock
+from ..layers import CausalConv, ConvNext, OutputConv, ResidualUnit, VocoderBlock
+from ..snake import Snake
 from ..stream_state import Tail
 from ..transformer import WindowedLayer
 

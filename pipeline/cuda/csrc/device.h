@@ -19,10 +19,6 @@ typedef unsigned long long u64;
 #define CLUSTER_KERNEL(name, threads, blocks) \
     extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1) \
         name(const __grid_constant__ Params p)
-// With at most `registers` registers a thread, so that blocks of other kernels fit on the same multiprocessor.
-#define CLUSTER_KERNEL_MAXNREG(name, blocks, registers) \
-    extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __maxnreg__(registers) \
-        name(const __grid_constant__ Params p)
 
 DEVICE int thread_index() { return threadIdx.x; }
 DEVICE int block_index() { return blockIdx.x; }
@@ -65,11 +61,6 @@ DEVICE uint4 load_words(const void *from) {
                  : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w) : "l"(from));
     return words;
 }
-DEVICE u32 load_word(const u32 *from) {
-    u32 word;
-    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(word) : "l"(from));
-    return word;
-}
 DEVICE float fast_exp(float value) { return __expf(value); }
 
 // A packet is 32 bits of data below 32 bits of epoch. The epoch tells a reader that the data has arrived, so no
@@ -90,13 +81,6 @@ DEVICE Packets load_packets(const u64 *from) {
                  : "=l"(packets.first), "=l"(packets.second) : "l"(from) : "memory");
     return packets;
 }
-// A counter that other blocks increment after their writes.
-DEVICE u32 load_acquire(const u32 *from) {
-    u32 count;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(from) : "memory");
-    return count;
-}
-DEVICE void add_release(u32 *count) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory"); }
 DEVICE u64 load_packet(const u64 *from) {
     u64 packet;
     asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(packet) : "l"(from) : "memory");
@@ -144,13 +128,6 @@ DEVICE void tma_load_keep(void *to, const void *from, u32 bytes, Mbarrier &barri
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&barrier)) : "memory");
 }
-// Prefetch into the second-level cache.
-DEVICE void prefetch_l2(const void *from, u32 bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-// Orders this thread's reads of shared memory before later writes of the copy engine: without it, the engine could
-// overwrite a ring slot whose release it has seen while the reads are still in flight.
-DEVICE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // As `tma_load_keep`, for data that is read once a pass: it is evicted first from the second-level cache.
 DEVICE void tma_load(void *to, const void *from, u32 bytes, Mbarrier &barrier) {
     u64 policy;

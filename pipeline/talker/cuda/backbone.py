@@ -1,8 +1,7 @@
 """The talker's layers on a GPU, in fewer and smaller kernels than vLLM's, over vLLM's cache.
 
 The matrix library computes the products. Attention with everything that precedes it, the gate, and each residual sum
-with its norm are one Triton kernel each. Batches of few rows can take `StreamedLayers` instead, which have no library
-products.
+with its norm are one Triton kernel each.
 """
 
 from __future__ import annotations
@@ -18,13 +17,10 @@ from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.chip import chip_limits
 from ..reference.row_tags import TAG_CHANNELS
 from .backbone_kernels import BatchRows, LayerWeights, add_rmsnorm, final_norm, init_residual, paged_attention, swiglu
-from .streamed.layers import TEST_ROWS, StreamedLayers, streamed_layers_for
-from .tiles import attention_tile
+from .tiles import SWIGLU_SPAN, attention_tile
 
 PROMPT_TILE = 16
 """Rows of the same request that `paged_attention` attends to at a time."""
-SWIGLU_SPAN = 1024
-"""Channels of a program of `swiglu`."""
 _REQUESTS = (16, 64, 256, 1024, 4096)
 """Numbers of requests that `paged_attention` is compiled for."""
 
@@ -44,15 +40,13 @@ class GpuBackbone:
         max_rows: int,
         *,
         chip: ChipLimits | None = None,
-        streamed: StreamedLayers | None = None,
     ) -> None:
         """`angles`: [positions, head_dim], cosines and then sines of each position.
 
-        `chip`: what the kernels must fit in; the current GPU by default. `streamed`: the same layers, for the batches
-        that fit in them.
+        `chip`: what the kernels must fit in; the current GPU by default.
         """
         self._layers, self._norm, self._angles, self._size = layers, norm, angles, size
-        self._max_rows, self._streamed = max_rows, streamed
+        self._max_rows = max_rows
         self._pdl = (chip or chip_limits()).has_early_launch
         # The residual stream as it is added to (float32), and its norm as it is multiplied.
         self._residual = norm.new_empty(max_rows, size.hidden, dtype=torch.float32)
@@ -75,25 +69,18 @@ class GpuBackbone:
         count, size = len(embedded), self._size
         if count > self._max_rows:
             raise ValueError(f"a batch must have at most {self._max_rows} rows, got {count}")
-        if self._streamed is not None and count <= self._streamed.max_rows:
-            self._streamed(embedded, rows, caches, self._residual[:count])
-        else:
-            self._run(embedded, rows, caches)
-        out = embedded.new_empty(count, size.hidden + TAG_CHANNELS)
-        final_norm[(count,)](
-            self._residual, self._norm, rows.slots, rows.positions, out, size.hidden, size.norm_eps,
-            TAGS=TAG_CHANNELS, **self._row_options,
-        )  # fmt: skip  # one argument list
-        return out
-
-    def _run(self, embedded: Tensor, rows: BatchRows, caches: Sequence[Tensor]) -> None:
-        count, size = len(embedded), self._size
         x, attended = self._x[:count], self._attended[:count]
         init_residual[(count,)](embedded, x, self._residual, size.hidden, size.norm_eps, **self._row_options)
         for layer, cache in zip(self._layers, caches, strict=True):
             self._attend(x @ layer.qkv.t(), layer, cache, rows, attended)
             self._add_norm(attended @ layer.out.t(), x)
             self._add_norm(self._swiglu(x @ layer.gate_up.t()) @ layer.down.t(), x)
+        out = embedded.new_empty(count, size.hidden + TAG_CHANNELS)
+        final_norm[(count,)](
+            self._residual, self._norm, rows.slots, rows.positions, out, size.hidden, size.norm_eps,
+            TAGS=TAG_CHANNELS, **self._row_options,
+        )  # fmt: skip  # one argument list
+        return out
 
     def _add_norm(self, update: Tensor, x: Tensor) -> None:
         """Add `update` to the residual stream; `x` becomes the norm of the sum."""
@@ -120,25 +107,3 @@ class GpuBackbone:
             REQUESTS=next(size for size in _REQUESTS if size > requests), PDL=self._pdl, num_warps=warps,
             launch_pdl=self._pdl,
         )  # fmt: skip  # one argument list
-
-
-def backbone_for(
-    layers: Sequence[LayerWeights],
-    norm: Tensor,
-    angles: Tensor,
-    size: TransformerSize,
-    max_rows: int,
-    *,
-    streamed_layers: bool,
-) -> GpuBackbone:
-    """`GpuBackbone`; with `streamed_layers`, batches of few rows take `StreamedLayers` where GPU and model allow it."""
-
-    chip = chip_limits()
-
-    def make(some: Sequence[LayerWeights], streamed: StreamedLayers | None = None) -> GpuBackbone:
-        return GpuBackbone(some, norm, angles, size, max(max_rows, TEST_ROWS[-1]), chip=chip, streamed=streamed)
-
-    if not streamed_layers:
-        return make(layers)
-    with torch.inference_mode():
-        return make(layers, streamed_layers_for(layers, angles, size, chip, make))

@@ -176,29 +176,6 @@ def init_residual(embedded, x, residual, hidden, eps, SPAN: tl.constexpr, PDL: t
 
 
 @triton.jit
-def init_streamed_residual(
-    embedded, x, residual, sum_sq, counters, hidden, counter_count,
-    SPAN: tl.constexpr, SUMS: tl.constexpr, COUNTERS: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip  # one argument list
-    """Prepare the inputs of `out_mlp_qkv`; a program a row.
-
-    `residual` and `x` become `embedded` [n, hidden], `sum_sq` [n, SUMS] sums of its squares, `counters` zero.
-    """
-    # In this order, because the first attention reads positions, pages and cache before its own wait.
-    pdl_wait(PDL)
-    pdl_launch(PDL)
-    row, columns = tl.program_id(0), tl.arange(0, SPAN)
-    mask = columns < hidden
-    source = tl.load(embedded + row * hidden + columns, mask=mask, other=0.0)
-    value = source.to(tl.float32)
-    tl.store(residual + row * hidden + columns, value, mask=mask)
-    tl.store(x + row * hidden + columns, source.to(x.dtype.element_ty), mask=mask)
-    part, counter = tl.arange(0, SUMS), tl.arange(0, COUNTERS)
-    tl.store(sum_sq + row * SUMS + part, tl.where(part == 0, tl.sum(value * value, 0), 0.0))
-    tl.store(counters + counter, counter * 0, mask=(counter < counter_count) & (row == 0))
-
-
-@triton.jit
 def add_rmsnorm(update, x, residual, hidden, eps, SPAN: tl.constexpr, PDL: tl.constexpr):
     """Add `update` [n, hidden] to `residual` (float32); `x` becomes the RMS norm of the sum. A program a row."""
     pdl_launch(PDL)

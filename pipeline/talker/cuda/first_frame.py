@@ -51,9 +51,9 @@ class FirstFrameDecoder:
         self._free: queue.SimpleQueue[_FirstFrameStaging] = queue.SimpleQueue()
         for _ in range(IN_FLIGHT):
             self._free.put(_FirstFrameStaging(groups, decoder.frame_samples, decoder.device))
-        self._expected: Sequence[tuple[int, int]] = ()
+        self._expected: Sequence[tuple[int, int, bool]] = ()
         # Compiles find_first_frames now instead of in the first step.
-        self.expect([(_NO_SLOT, decoder.slots)])
+        self.expect([(_NO_SLOT, decoder.slots, True)])
         nothing = self.launch(torch.zeros(1, HEADER + groups, dtype=torch.int32, device=decoder.device))
         assert nothing is not None
         nothing.wait()
@@ -65,8 +65,11 @@ class FirstFrameDecoder:
         inputs[0], inputs[1] = decoder.slots, 1
         return inputs
 
-    def expect(self, starting: Sequence[tuple[int, int]]) -> None:
-        """Announce the utterances whose first frame the next step makes, as (talker slot, codec slot)."""
+    def expect(self, starting: Sequence[tuple[int, int, bool]]) -> None:
+        """Announce the utterances whose first frame the next step makes: (talker slot, codec slot, fresh stream).
+
+        A stream that is not fresh continues from the state that the codec's worker has restored in its slot.
+        """
         self._expected = starting[: SIZES[-1]]
 
     def launch(self, records: Tensor) -> PendingFirstFrames | None:
@@ -90,12 +93,13 @@ class FirstFrameDecoder:
         staging.found.record()
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(staging.found)
+            self._stream.wait_event(self._worker.restored_event)
             graph.inputs.copy_(staging.inputs[:, :size])
             pcm = graph.replay()
             staging.pcm[:size].copy_(pcm, non_blocking=True)
             staging.decoded.record()
         self._worker.first_frame_event = staging.decoded
-        return PendingFirstFrames(staging, [slot for slot, _ in expected], self._free)
+        return PendingFirstFrames(staging, [slot for slot, *_ in expected], self._free)
 
 
 class PendingFirstFrames:
@@ -127,13 +131,13 @@ class PendingFirstFrames:
 class _FirstFrameStaging:
     """Buffers for the first frames of one step.
 
-    `wanted`: int64 [2, SIZES[-1]], pinned, slots of the talker and of the codec; `inputs`: int64 [2 + groups,
+    `wanted`: int64 [3, SIZES[-1]], pinned, as of `find_first_frames`; `inputs`: int64 [2 + groups,
     SIZES[-1]], on the device; `pcm`: float32 [SIZES[-1], samples], pinned.
     """
 
     def __init__(self, groups: int, samples: int, device: torch.device) -> None:
         columns = SIZES[-1]
-        self.wanted = torch.empty(2, columns, dtype=torch.int64, pin_memory=True)
+        self.wanted = torch.empty(3, columns, dtype=torch.int64, pin_memory=True)
         self.inputs = torch.empty(2 + groups, columns, dtype=torch.int64, device=device)
         self.pcm = torch.empty(columns, samples, dtype=torch.float32, pin_memory=True)
         self.found, self.decoded = new_event(), new_event()

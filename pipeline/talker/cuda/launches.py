@@ -30,6 +30,7 @@ from .backbone import GpuBackbone
 from .backbone_kernels import BatchRows, LayerWeights
 from .frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
 from .mapped_tables import MappedTables
+from .persistent_predictor import persistent_predictor_source, predictor_shape_for
 from .predictor import GpuCodePredictor
 from .sampling import CodeDraw, code_draw_source, code_draw_supports
 from .step_kernels import PAGES, find_first_frames, prepare_rows
@@ -57,7 +58,12 @@ class TalkerLaunches:
 
     def sources(self) -> list[KernelSource]:
         """The CUDA C++ kernels."""
-        return [code_draw_source(*self._draw_size)] if self._draws_in_cuda else []
+        sources = [code_draw_source(*self._draw_size)] if self._draws_in_cuda else []
+        checkpoint = self._checkpoint
+        shape = predictor_shape_for(checkpoint.predictor, checkpoint.groups, checkpoint.codebook, torch.bfloat16)
+        if shape is not None and FastPath.PERSISTENT_PREDICTOR.missing(self._chip) is None:
+            sources.append(persistent_predictor_source(shape))
+        return sources
 
     @property
     def _draw_size(self) -> tuple[int, int]:
@@ -89,7 +95,7 @@ class TalkerLaunches:
                 embed(reader.successor_ids(_ints(count)), _longs(count))
             rows, groups, columns = shape.rows, shape.groups, first_frame.SIZES[-1]
             find_first_frames[(1,)](
-                _ints(rows, HEADER + groups), _longs(2, columns), _longs(2 + groups, columns), rows, columns,
+                _ints(rows, HEADER + groups), _longs(3, columns), _longs(2 + groups, columns), rows, columns,
                 self._codec_slots, GROUPS=groups, HEADER=HEADER, SPAN=triton.next_power_of_2(rows),
             )  # fmt: skip  # one argument list
             table = _ints(rows, self._pages)

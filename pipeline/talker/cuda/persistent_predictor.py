@@ -92,6 +92,11 @@ def predictor_shape_for(size: TransformerSize, groups: int, vocab: int, dtype: t
     return shape if dtype is torch.bfloat16 and size.head_dim == DIM and shape.fits() else None
 
 
+def persistent_predictor_source(shape: PredictorShape) -> KernelSource:
+    """The kernel for a model."""
+    return KernelSource(SOURCE, shape.macros())
+
+
 class PersistentPredictor:
     """Draws the codes 1 to groups - 1 of up to `ROWS` frames with one launch. Not thread-safe: calls share buffers."""
 
@@ -104,7 +109,7 @@ class PersistentPredictor:
         """
         self._shape, self._eps = shape, norm_eps
         if launch is None:
-            kernel = CudaKernel(KernelSource(SOURCE, shape.macros()), SHARED_BYTES, cooperative=True)
+            kernel = CudaKernel(persistent_predictor_source(shape), SHARED_BYTES, cooperative=True)
             kernel.require_resident(shape.kv, RANKS, shape.threads)
             launch = kernel.launch
         self._launch = launch

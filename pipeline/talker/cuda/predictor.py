@@ -1,4 +1,8 @@
-"""The code predictor on a GPU: the computation of `CodePredictor` in as few kernels as its dependencies allow."""
+"""The code predictor on a GPU: the computation of `CodePredictor` in as few kernels as its dependencies allow.
+
+Small batches take one kernel for a whole frame where GPU and model allow it, large ones the matrix library's products,
+those between a chain of this package's kernels.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,16 @@ from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
 from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.chip import chip_limits
+from ...cuda.fast_paths import FastPath
+from ...cuda.self_test import disabled
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor, project
 from ..reference.sampling import Candidates
+from .backbone_kernels import add_rmsnorm, init_residual, swiglu
 from .persistent_predictor import ROWS, PersistentPredictor, persistent_predictor_for
 from .predictor_kernels import gemm, predictor_attention, skinny_gemm
 from .sampling import CodeDraw, code_draw_for
 from .sampling_kernels import WARPS, draw_code
-from .tiles import COLUMNS, SKINNY_ROWS, Epilogue, gemm_tile, skinny_tile
+from .tiles import COLUMNS, LIBRARY_ROWS, SKINNY_ROWS, SWIGLU_SPAN, Epilogue, gemm_tile, skinny_tile
 
 ATTENTION_WARPS = 1
 
@@ -38,13 +45,15 @@ class GpuCodePredictor:
         max_rows: int,
         *,
         chip: ChipLimits | None = None,
-        persistent_predictor: bool = False,
+        persistent_predictor: bool = True,
+        library_rows: int = LIBRARY_ROWS,
         draw: CodeDraw | None = None,
     ) -> None:
         """Arguments as of `CodePredictor`.
 
-        `chip`: what the kernels must fit in; the current GPU by default. `persistent_predictor`: one kernel for a whole
-        frame, for the batches and models that it supports. `draw`: where the weights are on no GPU.
+        `chip`: what the kernels must fit in; the current GPU by default. `persistent_predictor`: whether small batches
+        take one kernel for a whole frame, where GPU and model allow it. `library_rows`: positions of a pass from which
+        the matrix library computes its products, in half precision. `draw`: where the weights are on no GPU.
         """
         folded = FoldedPredictor.of(weights, first_embedding, size, groups)
         self._size, self._groups, self._max_rows = size, groups, max_rows
@@ -56,8 +65,13 @@ class GpuCodePredictor:
         self._chip = chip or chip_limits()
         self._pdl = self._chip.has_early_launch
         self._is_float32 = like.dtype is torch.float32
+        self._library_rows = library_rows
         heads, kv, dim = size.heads, size.kv_heads, size.head_dim
         self._blocks = triton.cdiv(size.hidden, COLUMNS)
+        # Options of the kernels whose programs each take a whole row.
+        self._row_options = {
+            "SPAN": triton.next_power_of_2(size.hidden), "PDL": self._pdl, "launch_pdl": self._pdl
+        }  # fmt: skip  # one mapping
         # The residual stream as it is added to (float32), as it is multiplied, and its sums of squares by block. The
         # first pass takes two positions of each row.
         self._residual = like.new_empty(2 * max_rows, size.hidden, dtype=torch.float32)
@@ -70,8 +84,15 @@ class GpuCodePredictor:
         self._draw = code_draw_for(like.shape[1], size.hidden, like.dtype, self._chip) if like.is_cuda else draw
         self._cache = like.new_zeros(size.layers, 2, max_rows, kv, groups, dim)
         self._persistent: PersistentPredictor | None = None
-        if persistent_predictor and like.is_cuda:
+        if not persistent_predictor:
+            disabled(FastPath.PERSISTENT_PREDICTOR, "it is left out, as behind the loss of an engine", expected=True)
+        elif like.is_cuda:
             self._persistent = persistent_predictor_for(folded, size, groups, self._chip, self._codes_and_logits)
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether small batches take one kernel for a whole frame."""
+        return self._persistent is not None
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
         """Codes of the remaining groups, int64 [n, groups - 1]; arguments as of `CodePredictor`.
@@ -94,10 +115,13 @@ class GpuCodePredictor:
         self._start_pass(torch.cat([start, self._inputs[0][first]]))
         for group in range(self._groups - 1):
             begin, count = (rows, 2 * rows) if group == 0 else (0, rows)
-            self._pass(count, rows, group)
+            by_library = count >= self._library_rows and not self._is_float32
+            (self._library_pass if by_library else self._pass)(count, rows, group)
+            # Behind a pass by the library `_x` is normed.
             self._linear(
-                self._x[begin:count], self._heads[group], self._logits[:rows], Epilogue.STORE, begin, norm=True
-            )
+                self._x[begin:count], self._heads[group], self._logits[:rows], Epilogue.STORE, begin,
+                norm=not by_library,
+            )  # fmt: skip  # one argument list
             if self._draw is not None:
                 next_inputs = None if group == last else self._inputs[group + 1]
                 self._draw(
@@ -131,20 +155,40 @@ class GpuCodePredictor:
 
     def _pass(self, count: int, rows: int, group: int) -> None:
         """Every layer over the first `count` rows of `_x`; the first pass takes two positions of each of `rows`."""
-        size = self._size
         x, qkv, attended, inner = self._x[:count], self._qkv[:count], self._attended[:count], self._inner[:count]
-        for layer, (keys, values) in zip(self._layers, self._cache, strict=True):
+        for layer, cache in zip(self._layers, self._cache, strict=True):
             self._linear(x, layer.qkv, qkv, Epilogue.STORE, norm=True)
-            predictor_attention[(rows, size.kv_heads)](
-                qkv, layer.rope_cos, layer.rope_sin, keys, values, attended, 1 if group == 0 else group + 1, rows,
-                size.norm_eps,
-                SHARING=size.heads // size.kv_heads, KV=size.kv_heads, DIM=size.head_dim,
-                SPAN=triton.next_power_of_2(self._groups), LONGEST=self._groups,
-                FIRST=group == 0, PDL=self._pdl, num_warps=ATTENTION_WARPS, launch_pdl=self._pdl,
-            )  # fmt: skip  # one argument list
+            self._attend(qkv, layer, cache, attended, rows, group)
             self._linear(attended, layer.out, x, Epilogue.ADD)
             self._linear(x, layer.gate_up, inner, Epilogue.SWIGLU, norm=True)
             self._linear(inner, layer.down, x, Epilogue.ADD)
+
+    def _library_pass(self, count: int, rows: int, group: int) -> None:
+        """As `_pass`, and `_x` ends normed: products of the matrix library, with the backbone's kernels between."""
+        size, row_options = self._size, self._row_options
+        x, residual, attended = self._x[:count], self._residual[:count], self._attended[:count]
+        qkv, inner = self._qkv[:count], self._inner[:count]
+        init_residual[(count,)](x, x, residual, size.hidden, size.norm_eps, **row_options)
+        for layer, cache in zip(self._layers, self._cache, strict=True):
+            torch.mm(x, layer.qkv.t(), out=qkv)
+            self._attend(qkv, layer, cache, attended, rows, group)
+            add_rmsnorm[(count,)](attended @ layer.out.t(), x, residual, size.hidden, size.norm_eps, **row_options)
+            swiglu[(count, triton.cdiv(size.intermediate, SWIGLU_SPAN))](
+                x @ layer.gate_up.t(), inner, size.intermediate, SPAN=SWIGLU_SPAN, PDL=self._pdl, launch_pdl=self._pdl
+            )
+            add_rmsnorm[(count,)](inner @ layer.down.t(), x, residual, size.hidden, size.norm_eps, **row_options)
+
+    def _attend(
+        self, qkv: Tensor, layer: _TransposedLayer, cache: Tensor, attended: Tensor, rows: int, group: int
+    ) -> None:
+        size, (keys, values) = self._size, cache
+        predictor_attention[(rows, size.kv_heads)](
+            qkv, layer.rope_cos, layer.rope_sin, keys, values, attended, 1 if group == 0 else group + 1, rows,
+            size.norm_eps,
+            SHARING=size.heads // size.kv_heads, KV=size.kv_heads, DIM=size.head_dim,
+            SPAN=triton.next_power_of_2(self._groups), LONGEST=self._groups,
+            FIRST=group == 0, PDL=self._pdl, num_warps=ATTENTION_WARPS, launch_pdl=self._pdl,
+        )  # fmt: skip  # one argument list
 
     def _linear(
         self, x: Tensor, weight: Tensor, out: Tensor, epilogue: Epilogue, begin: int = 0, *, norm: bool = False

@@ -258,14 +258,15 @@ def find_first_frames(
 ):  # fmt: skip  # one argument list
     """Find the first frames of `wanted` slots among a step's records, and write the codec's inputs; a program a slot.
 
-    `records`: int32 [count, HEADER + GROUPS], `count` at most SPAN; `wanted`: int64 [2, columns], slots of the talker
-    and below them slots of the codec; `inputs`: int64 [2 + GROUPS, columns], the codec's slot, 1 (a fresh stream) and
-    the codes of each; `padding_slot` where the step made no first frame.
+    `records`: int32 [count, HEADER + GROUPS], `count` at most SPAN; `wanted`: int64 [3, columns], slots of the talker,
+    slots of the codec, and 1 for a fresh stream; `inputs`: int64 [2 + GROUPS, columns], the codec's slot, whether its
+    stream is fresh, and the codes of each; `padding_slot` where the step made no first frame.
     """
     place = tl.program_id(0)
     # volatile: the host reuses this memory in later steps.
     slot = tl.load(wanted + place, volatile=True)
     codec_slot = tl.load(wanted + columns + place, volatile=True)
+    fresh = tl.load(wanted + 2 * columns + place, volatile=True)
     rows = tl.arange(0, SPAN)
     line = records + rows.to(tl.int64) * (HEADER + GROUPS)
     known = rows < count
@@ -277,5 +278,5 @@ def find_first_frames(
         records + at.to(tl.int64) * (HEADER + GROUPS) + HEADER + group, mask=(group >= 0) & (at >= 0), other=0
     )
     tl.store(inputs + place, tl.where(at >= 0, codec_slot, padding_slot))
-    tl.store(inputs + columns + place, tl.full((), 1, tl.int64))
+    tl.store(inputs + columns + place, tl.where(at >= 0, fresh, 1))
     tl.store(inputs + (2 + group) * columns + place, codes.to(tl.int64))

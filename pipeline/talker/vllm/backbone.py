@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.self_test import RandomInputs
-from ..cuda.backbone import GpuBackbone, backbone_for
+from ..cuda.backbone import GpuBackbone
 from ..cuda.backbone_kernels import BatchRows, LayerWeights
 from ..reference.row_tags import TAG_CHANNELS
 from .compat import ATTENTION_BACKEND, attention_batch
@@ -29,10 +29,10 @@ class BackboneAdapter:
     """Computes steps of up to `max_rows` rows; vLLM's own layers compute larger ones over the same cache.
 
     `model`: vLLM's Qwen3, its weights loaded. The weights of each norm are multiplied into the matrix after it, which
-    both implementations then use. `streamed_layers`: as of `backbone_for`.
+    both implementations then use.
     """
 
-    def __init__(self, model: Any, size: TransformerSize, max_rows: int, *, streamed_layers: bool = False) -> None:
+    def __init__(self, model: Any, size: TransformerSize, max_rows: int) -> None:
         self._model, self._size = model, size
         self._attention = [layer.self_attn.attn for layer in model.layers]
         self.max_rows = max_rows
@@ -54,7 +54,7 @@ class BackboneAdapter:
                 )
             )
         rope = model.layers[0].self_attn.rotary_emb.cos_sin_cache
-        self._layers = backbone_for(layers, model.norm.weight, rope, size, max_rows, streamed_layers=streamed_layers)
+        self._layers = GpuBackbone(layers, model.norm.weight, rope, size, max_rows)
         self._first_layers = GpuBackbone(layers[:TEST_LAYERS], model.norm.weight, rope, size, max_rows)
 
     @staticmethod

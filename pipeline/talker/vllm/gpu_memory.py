@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from voxgate.codecs.neural.config import KEPT_STATES
 from voxgate.codecs.pcm import FRAME_MS
 
 from ...checkpoint.checkpoint import TalkerCheckpoint
@@ -33,10 +34,11 @@ CODEC_STREAMS = 2
 """Codec streams per slot: one plays its last audio while the next utterance begins."""
 FEW_SLOTS = 64
 """Slots up to which the codec decodes in small batches (`codec/service.py`), in a quarter of the memory."""
-FEW_SLOTS_BUFFER_BYTES, BUFFER_BYTES = 1_600_000_000, 2_600_000_000
+FEW_SLOTS_BUFFER_BYTES, BUFFER_BYTES = 1_800_000_000, 2_800_000_000
 """Libraries, compiled kernels, graphs and the buffers of steps, of talker and codec together, with few slots and with
 more. Measured with few slots: 0.7 to 0.8 GB on an H200, 1.4 on an H100. With more, what was measured on both (6.6 GB
-with 464 slots, 7.9 with 1,008, 7.7 with 1,600) less the 4.4 GB that the codec's graphs no longer take."""
+with 464 slots, 7.9 with 1,008, 7.7 with 1,600) less the 4.4 GB that the codec's graphs no longer take. Both with the
+0.2 GB of the persistent predictor's weights, which it has in an order of its own."""
 SLOT_BUFFER_BYTES = 1_200_000
 """What every slot adds to the buffers."""
 GRAPH_BYTES = 500_000_000
@@ -48,23 +50,22 @@ class MemoryNeeds:
     """What an engine takes of a GPU, in bytes.
 
     `model`: weights on the device. `position`: keys and values of one position. `max_positions`: of one generation,
-    which is the smallest cache that vLLM accepts. `copies`: copies of weights for some options.
+    which is the smallest cache that vLLM accepts.
     """
 
     model: int
     position: int
     max_positions: int
-    copies: int = 0
 
     @classmethod
-    def of(cls, checkpoint: TalkerCheckpoint, max_positions: int, item_bytes: int, copies: int = 0) -> MemoryNeeds:
-        """The needs of a checkpoint whose numbers take `item_bytes` each; `copies`: bytes of packed weights."""
+    def of(cls, checkpoint: TalkerCheckpoint, max_positions: int, item_bytes: int) -> MemoryNeeds:
+        """The needs of a checkpoint whose numbers take `item_bytes` each."""
         size = checkpoint.talker
         files = sum(file.stat().st_size for file in checkpoint.folder.rglob("*.safetensors"))
         # Published weights have two bytes a number. The text embedding is kept projected; while it is projected, both.
         projected = checkpoint.text_vocab * size.hidden * item_bytes
         position = 2 * size.layers * size.kv_heads * size.head_dim * item_bytes
-        return cls(files * item_bytes // 2 + projected, position, max_positions, copies)
+        return cls(files * item_bytes // 2 + projected, position, max_positions)
 
     @property
     def slot_bytes(self) -> int:
@@ -78,7 +79,8 @@ class MemoryNeeds:
 
     def buffers(self, slots: int) -> int:
         """What does not grow with each slot, besides the model."""
-        return self.copies + (FEW_SLOTS_BUFFER_BYTES if slots <= FEW_SLOTS else BUFFER_BYTES)
+        kept_states = KEPT_STATES * CODEC_STREAM_BYTES
+        return kept_states + (FEW_SLOTS_BUFFER_BYTES if slots <= FEW_SLOTS else BUFFER_BYTES)
 
     def least(self, slots: int) -> int:
         """The least memory with which the engine speaks with `slots`."""
@@ -141,15 +143,7 @@ def plan_for(
     checkpoint: TalkerCheckpoint, options: EngineOptions, max_positions: int, slots: int | None
 ) -> GpuMemoryPlan:
     """Plans by the memory that is free now; blocks for a second. Raises EngineError as `plan_gpu_memory`."""
-    from ..cuda.streamed.kernels import packed_bytes
-
-    packed = options.voxgate_kernels and options.gpu.streamed_layers and options.dtype is None
-    needs = MemoryNeeds.of(
-        checkpoint,
-        max_positions,
-        item_bytes=4 if options.dtype == "float32" else 2,
-        copies=packed_bytes(checkpoint.talker) if packed else 0,
-    )
+    needs = MemoryNeeds.of(checkpoint, max_positions, item_bytes=4 if options.dtype == "float32" else 2)
     memory = query_device_memory()
     return plan_gpu_memory(memory.free, options.gpu.memory_share, needs, slots, options.kv_cache_bytes)
 

@@ -117,12 +117,7 @@ class VoxgateTalker(nn.Module):
         if (reason := BackboneAdapter.unsupported(self.model)) is not None:
             disabled(FastPath.LAYERS, reason)
             return
-        self._backbone = BackboneAdapter(
-            self.model,
-            self._checkpoint.talker,
-            max(self._config.graph_sizes),
-            streamed_layers=self._config.options.gpu.streamed_layers,
-        )
+        self._backbone = BackboneAdapter(self.model, self._checkpoint.talker, max(self._config.graph_sizes))
 
     @torch.inference_mode()
     def test_backbone(self, steps: Callable[[], object]) -> None:

@@ -53,6 +53,8 @@ class CreditScheduling(_SchedulerBase):
         """The row of each prefill request (`prompt_pool.py`), until the first step of its successor is over."""
         self._handed_over: set[str] = set()
         """Prefill requests that run for their successor's slot by now."""
+        self._beginning: set[str] = set()
+        """Requests of generations that have not made a frame in their slot."""
         self._steps_scheduled = self._steps_finished = 0
         self._pending_releases: deque[tuple[int, bytes]] = deque()
         """Reports, each with the number of steps that must have finished before it is sent."""
@@ -81,7 +83,7 @@ class CreditScheduling(_SchedulerBase):
             )
         self._timer.ordered(output, now_s, self._shape(output))
         self._steps_scheduled += 1
-        if self._handed_over:
+        if self._handed_over or self._beginning:
             output.first_frames = self._first_frames(output.num_scheduled_tokens)
         return output
 
@@ -127,6 +129,7 @@ class CreditScheduling(_SchedulerBase):
         result = super().finish_requests(request_ids, finished_status)
         names = [request_ids] if isinstance(request_ids, str) else request_ids or ()
         for name in names:
+            self._beginning.discard(name)
             if name in self._prefill_rows:
                 self._end_prefill(name)
             if name == HEARTBEAT_MARKER:
@@ -232,6 +235,8 @@ class CreditScheduling(_SchedulerBase):
         """Adds a request; one whose slot is a row of the prompt pool is a prefill."""
         if (row := request.prompt_token_ids[0]) >= self._slots:
             self._prefill_rows[request.request_id] = row
+        else:
+            self._beginning.add(request.request_id)
         super().add_request(request)
 
     def _hand_over(self, request: Request, successor: int) -> None:
@@ -247,16 +252,22 @@ class CreditScheduling(_SchedulerBase):
             elif requests[name].num_output_tokens:
                 self._reports.send(pack_prefill(self._prefill_rows[name]))
 
-    def _first_frames(self, scheduled: Mapping[str, int]) -> list[tuple[int, int]]:
-        """Talker slot and codec slot of the handed-over requests whose first frame this step makes."""
-        found: list[tuple[int, int]] = []
-        for name in self._handed_over:
-            if name in scheduled:
-                slot = int(self._control[self._prefill_rows[name], Field.SUCCESSOR]) - 1
-                prefix_len, codec = (int(self._control[slot, field]) for field in (Field.PREFIX_LEN, Field.CODEC_SLOT))
-                # The step that was just scheduled is counted as computed already.
-                if codec and self.requests[name].num_computed_tokens == prefix_len + 1:
-                    found.append((slot, codec - 1))
+    def _first_frames(self, scheduled: Mapping[str, int]) -> list[tuple[int, int, bool]]:
+        """Of requests whose frame 0 this step makes: talker slot, codec slot, and whether the stream there is fresh."""
+        found: list[tuple[int, int, bool]] = []
+        begun = []
+        for name in self._handed_over | self._beginning:
+            if name not in scheduled:
+                continue
+            request = self.requests[name]
+            slot = request.prompt_token_ids[0]
+            prefix_len, codec = (int(self._control[slot, field]) for field in (Field.PREFIX_LEN, Field.CODEC_SLOT))
+            # The step that was just scheduled is counted as computed already.
+            if codec and request.num_computed_tokens == prefix_len + 1:
+                found.append((slot, abs(codec) - 1, codec > 0))
+            if request.num_computed_tokens > prefix_len:
+                begun.append(name)
+        self._beginning.difference_update(begun)
         return found
 
     def _end_prefill(self, name: str) -> None:

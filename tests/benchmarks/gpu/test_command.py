@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.dom import minidom
 
 import pytest
 from voxgate.benchmarks.fleet import Fleet
+from voxgate.benchmarks.gpu.clone import REFERENCE_FRAMES, SUFFIX, write_clone
 from voxgate.benchmarks.gpu.command import FleetLoads, draw, last_document, split_cores
 from voxgate.benchmarks.gpu.report import (
     OVERLOADED,
@@ -22,6 +25,10 @@ from voxgate.benchmarks.random_checkpoint import talker_shapes
 from voxgate.loadtest import processes
 from voxgate.loadtest.plan import LoadStep
 from voxgate.loadtest.results import Outcome, StepFigures, StepResult, UtteranceResult, summarise_step
+from voxgate.pipeline.cloning.store import VoiceStore
+from voxgate.pipeline.interface import SpeechRequest
+from voxgate.pipeline.synthesizer import QwenSynthesizer
+from voxgate.pipeline.voice_model import SynthesizerOptions
 
 
 @pytest.mark.parametrize(("size", "tensors", "parameters"), [("0.6B", 402, 905_788_672), ("1.7B", 404, 1_916_676_352)])
@@ -143,6 +150,41 @@ async def test_loads_have_duration_and_pace(monkeypatch: pytest.MonkeyPatch) -> 
     assert (rare.rate_per_s, rare.seconds) == (1, 30.0), "too few utterances"
     assert (unpaced.streams, unpaced.options.paced) == (64, False)
     assert [row.load for row in rows] == ["20/s", "1/s", "64 unpaced"], "the warm-up is not reported"
+
+
+async def test_loads_in_the_cloned_voice_are_compared_with_those_in_a_named_one(
+    monkeypatch: pytest.MonkeyPatch, result: SizeResult
+) -> None:
+    clients = FakeClients(1000)
+    monkeypatch.setattr(processes, "run_step", clients)
+    rows: list[StepFigures] = []
+    for suffix in ("", SUFFIX):
+        loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None, suffix=suffix)
+        await loads.arrivals(20, 8.0)
+    assert [(load.options.voice, row.load) for load, row in zip(clients.loads, rows, strict=True)] == [
+        ("", "20/s"),
+        ("clone", "20/s clone"),
+    ]
+    result.loads = [*rows, step("5/s clone", 5)]
+    compared = [
+        line for line in markdown(GpuReport("a GPU", "2026-01-02", "bench gpu", 16, [result])) if "named" in line
+    ]
+    assert len(compared) == 1, "a load without counterpart is not compared"
+    assert compared[0].startswith("- cloned voice at 20/s: first audio p95 20.0 ms, named voice 20.0 ms, 100% of")
+
+
+def test_clone_of_the_benchmark_fits_a_base_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "base"
+    shutil.copytree(Path(__file__).parents[3] / "voices" / "demo", folder, copy_function=os.symlink)
+    config = json.loads((folder / "config.json").read_text()) | {"tts_model_type": "base"}
+    (folder / "config.json").unlink()
+    (folder / "config.json").write_text(json.dumps(config))
+    write_clone(folder, tmp_path / "voices")
+    (stored,) = VoiceStore(tmp_path / "voices").load_all().values()
+    model = QwenSynthesizer(folder, SynthesizerOptions(slots=1))
+    model.add_voice(stored.voice)
+    assert len(model._plan(SpeechRequest("clone")).prompt.reference) == REFERENCE_FRAMES
+    assert model.default_voice != "clone", "the same gateway speaks with a named voice"
 
 
 async def test_load_is_multiplied_by_the_number_of_gateways(monkeypatch: pytest.MonkeyPatch) -> None:

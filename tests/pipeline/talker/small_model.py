@@ -28,7 +28,7 @@ def small_checkpoint(
         groups=groups,
         text_ids=TextIds(im_start=20, im_end=21, assistant=22, newline=23, pad=24, bos=25, eos=26),
         codec_ids=CodecIds(pad=20, bos=21, eos=22, think=23, nothink=24, think_bos=25, think_eos=26),
-        speakers={"slt": 30},
+        speakers={"heart": 30},
     )
 
 

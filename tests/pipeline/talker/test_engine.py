@@ -143,7 +143,7 @@ def test_first_frame_audio_reaches_its_generation_only(checkpoint: TalkerCheckpo
         engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
         generation = engine.open()
         received: list[float] = []
-        generation.decode_first(1, lambda pcm: received.append(float(pcm[0])))
+        generation.decode_first(1, True, lambda pcm: received.append(float(pcm[0])))
         for epoch, level in ((generation.epoch - MAX_PROCESSES, 0.25), (generation.epoch, 0.5)):
             engine._receive(pack_pcm(generation.slot, epoch, np.full(1920, level, np.float32)))
         assert received == [0.5], "the other report was of an earlier generation in the slot"
@@ -166,7 +166,7 @@ def test_generation_continues_from_prefilled_prompt(checkpoint: TalkerCheckpoint
 
         def begin() -> Generation:
             generation = engine.open()
-            generation.prepare(custom_voice_prompt(checkpoint, "slt", "auto"), SAMPLING, 9)
+            generation.prepare(custom_voice_prompt(checkpoint, "heart", "auto"), SAMPLING, 9)
             generation.feed([1, 2])
             return generation
 

@@ -80,7 +80,7 @@ def find_cases(demo_folder: Path, tokenizer: Tokenizer, count: int) -> list[Case
         tokens = tokenizer.encode(SENTENCES[number % len(SENTENCES)]).ids
         options, cap = VARIETIES[number % len(VARIETIES)], 14 + number
         for seed in range(number, 10_000, SLOTS):
-            spoken = talker.speak(tokens, seed, options, Voice("slt"), cap)
+            spoken = talker.speak(tokens, seed, options, Voice("heart"), cap)
             if spoken.margin > NEAREST:
                 found.append(Case(tokens, seed, options, cap, spoken))
                 break
@@ -107,7 +107,7 @@ async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
 
 def begin(engine: TalkerEngine, case: Case, behind: Continuation | None = None) -> Generation:
     """A generation of the case, or what follows of it behind another."""
-    generation, prompt = engine.open(), custom_voice_prompt(engine.checkpoint, "slt", "auto")
+    generation, prompt = engine.open(), custom_voice_prompt(engine.checkpoint, "heart", "auto")
     generation.prepare(prompt, sampling(case), case.cap, behind)
     return generation
 

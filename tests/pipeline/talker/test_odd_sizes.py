@@ -50,14 +50,14 @@ async def test_widths_that_are_no_multiples_of_a_vector_give_the_same_codes(
 ) -> None:
     write_odd_checkpoint(tmp_path, demo_folder)
     tokens = tokenizer.encode("the train leaves at nine.").ids
-    expected = PlainTalker(tmp_path).speak(tokens, 1, GREEDY, Voice("slt"), FRAMES)
+    expected = PlainTalker(tmp_path).speak(tokens, 1, GREEDY, Voice("heart"), FRAMES)
     checkpoint = load_checkpoint(tmp_path)
     engine = TalkerEngine(checkpoint, EngineOptions(2, 64, kv_cache_bytes=8 << 20, dtype="float32"))
     await engine.start()
     try:
         generation = engine.open()
         sampling = Sampling(0.0, GREEDY.top_k, GREEDY.top_p, GREEDY.penalty, 0.0, 1, 1.0, seed=1)
-        generation.prepare(custom_voice_prompt(checkpoint, "slt", "auto"), sampling, FRAMES)
+        generation.prepare(custom_voice_prompt(checkpoint, "heart", "auto"), sampling, FRAMES)
         generation.grant(1000)
         generation.feed(tokens, last=True)
         async with asyncio.timeout(DEADLINE_S):

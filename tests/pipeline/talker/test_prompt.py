@@ -158,7 +158,7 @@ def test_names_are_case_insensitive(published: TalkerCheckpoint) -> None:
 
 
 def test_demo_voice_uses_its_own_ids(checkpoint: TalkerCheckpoint) -> None:
-    assert head(custom_voice_prompt(checkpoint, "slt", "auto")) == [
+    assert head(custom_voice_prompt(checkpoint, "heart", "auto")) == [
         (1, -1),
         (3, -1),
         (4, -1),

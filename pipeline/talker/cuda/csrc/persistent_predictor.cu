@@ -12,6 +12,13 @@
 // messages that exist because every block has read the previous ones.
 //
 // A matrix instruction has 16 rows; rank r of a cluster owns the rows r and r + 8.
+//
+// Its blocks wait for one another, so all must come to run. The launch is cooperative, and it is made only where the
+// driver counts room for all clusters. Each block takes a multiprocessor alone: 64 of a Hopper's 114 to 132. What is
+// launched beside it in this process, also at a higher priority or in clusters, waits for none of its blocks, finds the
+// other multiprocessors, ends, and leaves room for blocks that were not placed yet. Processes that share a GPU by time
+// slices are never on it together. Under MPS they are: two of these kernels at once may each hold what the other needs.
+// The polls are bounded for that, and for faults.
 
 #include "predictor_attention.h"
 

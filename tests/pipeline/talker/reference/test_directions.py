@@ -30,12 +30,6 @@ def test_reference_imports_neither_an_engine_nor_a_compiler() -> None:
     run(IMPORT_AND_COMPARE.format(modules=", ".join(f"{package}.{name}" for name in names), prefixes=prefixes))
 
 
-def test_packed_bytes_needs_no_compiler() -> None:
-    """The gateway's process imports it."""
-    module = "voxgate.pipeline.talker.cuda.streamed.kernels"
-    run(IMPORT_AND_COMPARE.format(modules=module, prefixes=("vllm", "triton", "numba")))
-
-
 def test_graph_sizes_needs_no_torch() -> None:
     """The gateway's process imports it before it knows whether there is a GPU."""
     run("import sys, voxgate.pipeline.cuda.graph_sizes; sys.exit('torch' in sys.modules)")

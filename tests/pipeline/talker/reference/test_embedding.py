@@ -32,7 +32,7 @@ class EmbeddingBench:
         self.history = FrameHistory.zeros(SHAPE, self.checkpoint.codebook)
         self.codes = self.history.codes
         self.begin = 0
-        self.own(custom_voice_prompt(self.checkpoint, "slt", "auto"))
+        self.own(custom_voice_prompt(self.checkpoint, "heart", "auto"))
         self.embed = InputEmbedding(self.weights, self.checkpoint, HostTables(TableViews.of(self.tables)), self.history)
 
     def own(self, prompt: Prompt) -> None:
@@ -85,7 +85,7 @@ def test_role_has_a_text_side_only(bench: EmbeddingBench) -> None:
 
 def test_rest_of_the_prefix_sums_both_sides(bench: EmbeddingBench) -> None:
     ids, codec = bench.checkpoint.text_ids, bench.checkpoint.codec_ids
-    entries = (codec.nothink, codec.think_bos, codec.think_eos, bench.checkpoint.speakers["slt"])
+    entries = (codec.nothink, codec.think_bos, codec.think_eos, bench.checkpoint.speakers["heart"])
     expected = [bench.text(ids.pad) + bench.code(entry) for entry in entries]
     assert same(bench.at(3, 4, 5, 6, 7), *expected, bench.text(ids.bos) + bench.code(codec.pad))
 

@@ -93,7 +93,7 @@ def test_description_has_every_part() -> None:
     made = plan(24, LARGE, slots=100)
     line = made.describe(100 * 512 * POSITION_BYTES, LARGE.model + 540 * 10**6 + BUFFER_BYTES)
     assert line.startswith(
-        "GPU memory: weights 5.2 GB, codec streams 0.5 GB, buffers 2.6 GB, cache 5.9 GB: 100 slots of 41 s"
+        "GPU memory: weights 5.2 GB, codec streams 0.5 GB, buffers 2.8 GB, cache 5.9 GB: 100 slots of 41 s"
     )
 
 

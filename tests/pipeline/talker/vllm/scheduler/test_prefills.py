@@ -83,10 +83,32 @@ def test_scheduler_output_lists_first_frames(harness: SchedulerHarness) -> None:
     # As vLLM leaves them when it has ordered the step.
     requests[0].num_computed_tokens, requests[1].num_computed_tokens = PREFIX + 1, PREFIX + 2
     stepping = dict.fromkeys(scheduler.requests, 1)
-    assert scheduler._first_frames(stepping) == [(2, 5)]
+    assert scheduler._first_frames(stepping) == [(2, 5, True)]
     assert scheduler._first_frames({requests[1].name: 1}) == []
     harness.tables.control[2, Field.CODEC_SLOT] = 0
     assert scheduler._first_frames(stepping) == []
+
+
+def test_first_frame_of_a_request_with_its_own_prompt_is_listed_once(harness: SchedulerHarness) -> None:
+    """As of a cloned voice, whose prompt no other request has; its codec stream continues from a restored state."""
+    request, scheduler = PrefillRequest("7", 2), harness.scheduler
+    harness.tables.control[2] = row(tokens=1, closed=True, credit=9)
+    harness.tables.control[2, Field.CODEC_SLOT] = -5
+    scheduler.add_request(request)
+    scheduler.requests = {"7": request}
+    request.num_computed_tokens = PREFIX
+    assert scheduler._first_frames({"7": PREFIX}) == [], "a part of its prompt"
+    request.num_computed_tokens = PREFIX + 1
+    assert scheduler._first_frames({}) == []
+    assert scheduler._first_frames({"7": 1}) == [(2, 4, False)]
+    assert scheduler._first_frames({"7": 1}) == []
+
+
+def test_aborted_request_is_forgotten(harness: SchedulerHarness) -> None:
+    scheduler = harness.scheduler
+    scheduler.add_request(PrefillRequest("7", 2))
+    scheduler.finish_requests(["7"], None)
+    assert not scheduler._beginning
 
 
 @pytest.mark.parametrize("looked", [True, False])

@@ -1,1 +1,0 @@
-"""Layers as two CUDA C++ kernels each, for batches of few rows."""
