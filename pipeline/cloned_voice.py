@@ -5,6 +5,7 @@ Apart from `voices.py` because the talker's prompt imports it, which `voices.py`
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,13 @@ class ClonedVoice:
             if codes.ndim != 2 or not len(codes) or not np.issubdtype(codes.dtype, np.integer):
                 raise BadVoice("reference codes must be integers [frames, groups]", param="reference_codes")
             object.__setattr__(self, "reference_codes", codes.astype(np.int64))
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits of what it was made from: equal where it speaks alike."""
+        codes = b"" if self.reference_codes is None else self.reference_codes.tobytes()
+        parts = (self.speaker_vector.tobytes(), (self.reference_text or "").encode(), codes)
+        return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
     @property
     def in_context(self) -> bool:

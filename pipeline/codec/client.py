@@ -16,12 +16,12 @@ import numpy as np
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, Pcm
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
-from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecDescription, Codes, Job
+from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecDescription, Codes, Job, JobKind
 from ..ipc.pcm_buffers import SharedPcmBuffers
 from ..ipc.watchdog import HeartbeatWatchdog
 from ..step_times import StepTimes
 from .planner import frames_to_decode, plan_batch
-from .stream import CodecStream
+from .stream import CodecContext, CodecStream
 
 JOBS_IN_FLIGHT = 2
 """So that the worker finds the next job waiting when it has answered one."""
@@ -36,12 +36,14 @@ each may take longer than any so far."""
 class InFlightJob:
     """A job that the worker has not answered: the next `frames` frames of each of `streams`.
 
-    `buffer`: index of the shared buffer for its audio; None for a job without rows.
+    `buffer`: index of the shared buffer for its audio; None for a job without frames. `on_restored`: of a job to
+    RESTORE, takes whether there was a state.
     """
 
     streams: tuple[CodecStream, ...]
     frames: int
     buffer: int | None = None
+    on_restored: Callable[[bool], None] | None = None
 
     def deliver(self, pcm: Pcm) -> None:
         """Gives each stream its row of float32 [streams, samples]; a row that is not finite fails its stream alone.
@@ -145,14 +147,14 @@ class CodecClient:
         if self._writer is not None:
             self._writer.close()  # at which the worker ends, if it is this process's
 
-    def open_in(self, slot: int, *, paced: bool = True, context: Codes | None = None) -> CodecStream:
+    def open_in(self, slot: int, *, paced: bool = True, context: CodecContext | None = None) -> CodecStream:
         """Opens a stream in a free slot; `paced` when its audio is heard as it is decoded.
 
-        `context`: int16 [n, codebooks], frames that the stream continues; their audio is discarded. Raises
-        EngineNotReady, AtCapacity when the slot is taken, ValueError for a context of another codec.
+        `context`: frames that the stream continues. Raises EngineNotReady, AtCapacity when the slot is taken,
+        ValueError for a context of another codec.
         """
         if context is not None:
-            context = self._checked(context)
+            context = CodecContext(self._checked(context.shared), self._checked(context.own))
         if self._description is None:
             raise EngineNotReady("the codec is not running")
         if slot in self._streams:
@@ -168,8 +170,26 @@ class CodecClient:
             context_frames=self._description.context_frames,
             external_first_frame=stateful and not self.is_busy(slot),
         )
+        if context is not None and len(context.shared):
+            self._restore(stream, context.key)
         self._on_stream_changed(slot)
         return stream
+
+    def _restore(self, stream: CodecStream, key: bytes) -> None:
+        """Requests the state behind the stream's shared frames; it is kept under `key` if the codec has none yet."""
+
+        def keep() -> None:
+            if self._description is not None:
+                self._submit_on_state(JobKind.KEEP, key, InFlightJob((stream,), 0))
+
+        def begin(restored: bool) -> None:
+            stream.begin_behind_shared(restored, keep)
+
+        self._submit_on_state(JobKind.RESTORE, key, InFlightJob((stream,), 0, on_restored=begin))
+
+    def _submit_on_state(self, kind: JobKind, key: bytes, in_flight: InFlightJob) -> None:
+        slot = in_flight.streams[0].slot
+        self._submit(Job.on_state(kind, self._next_serial(), slot, key, self.codebooks), in_flight)
 
     def is_busy(self, slot: int) -> bool:
         """Whether a job in flight has a row in the slot, even for a stream that was closed."""
@@ -224,7 +244,8 @@ class CodecClient:
         """Sends jobs until enough are in flight or nothing should be decoded now."""
         self._planning = None
         now_s = asyncio.get_running_loop().time()
-        while self._description is not None and (in_flight := len(self._in_flight)) < FIRST_JOBS_IN_FLIGHT:
+        while self._description is not None and self._free_buffers:
+            in_flight = FIRST_JOBS_IN_FLIGHT - len(self._free_buffers)
             # At any one moment most streams have nothing pending; a view of each would cost more than the rest.
             pending = [stream for stream in self._streams.values() if stream.pending]
             views = [stream.view(now_s) for stream in pending]
@@ -319,6 +340,8 @@ class CodecClient:
         job = self._in_flight.pop(serial)
         self._watchdog.on_message(now_s, pending=bool(self._in_flight))
         self._answered.set()
+        if job.on_restored is not None and kind is not AnswerKind.FAILED:
+            job.on_restored(kind is AnswerKind.RESTORED)
         pcm: Pcm | None = None
         if job.buffer is not None:
             if kind is AnswerKind.PCM:

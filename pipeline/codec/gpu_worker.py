@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from voxgate.codecs.neural.config import KEPT_STATES
 from voxgate.codecs.neural.cuda.decoder import GpuDecoder
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.streaming import SlotDecoder
@@ -20,6 +21,7 @@ from ..cuda.fast_paths import FastPath
 from ..cuda.graphs import CapturedGraph, GraphBuckets, new_event, new_memory_pool, new_stream
 from ..cuda.self_test import accelerated
 from ..ipc.codec_wire import Job
+from .kept_states import KeptStates
 from .planner import CHUNK_FRAMES
 from .residual_unit import FusedResidualUnits, unit_launches
 
@@ -131,6 +133,9 @@ class GpuBatchDecoder:
         )
         self.first_frame_event: torch.cuda.Event | None = None
         """Recorded when the latest first frame that the talker decodes in one of the slots is complete."""
+        self.restored_event = new_event()
+        """Recorded when the latest state is restored. A first frame is decoded in its slot behind it."""
+        self._kept_states = KeptStates(KEPT_STATES)
 
     def _padding_inputs(self, frames: int, rows: int) -> _BatchInputs:
         """Inputs of streams in the padding slot."""
@@ -152,9 +157,8 @@ class GpuBatchDecoder:
         numbers[0, rows:], numbers[1, rows:] = self.decoder.slots, 1
         codes.numpy()[:] = job.codes
         with torch.cuda.stream(self._stream):
-            if any(job.resets) and self.first_frame_event is not None:
-                # The previous owner of the slot may have been cancelled while its first frame was being decoded.
-                self._stream.wait_event(self.first_frame_event)
+            if any(job.resets):
+                self._wait_for_first_frames()
             staging.started.record()
             graph.inputs.streams.copy_(streams, non_blocking=True)
             graph.inputs.codes[:rows].copy_(codes, non_blocking=True)
@@ -163,6 +167,29 @@ class GpuBatchDecoder:
         # Only after a successful launch, so that the next job cannot take the buffers of one in flight.
         self._staging.rotate(-1)
         return _LaunchedJob(staging, pcm)
+
+    @torch.inference_mode()
+    def keep(self, slot: int, key: bytes) -> None:
+        """See `BatchDecoder.keep`."""
+        if (place := self._kept_states.assign(key)) is not None:
+            with torch.cuda.stream(self._stream):
+                self.decoder.keep_state(slot, place)
+
+    @torch.inference_mode()
+    def restore(self, slot: int, key: bytes) -> bool:
+        """See `BatchDecoder.restore`."""
+        if (place := self._kept_states.find(key)) is None:
+            return False
+        with torch.cuda.stream(self._stream):
+            self._wait_for_first_frames()
+            self.decoder.restore_state(slot, place)
+            self.restored_event.record()
+        return True
+
+    def _wait_for_first_frames(self) -> None:
+        """The previous owner of a slot may have been cancelled while its first frame was being decoded."""
+        if self.first_frame_event is not None:
+            self._stream.wait_event(self.first_frame_event)
 
     def decode(self, job: Job) -> Pcm:
         """The PCM of a job, float32 [rows, frames * 1920] in [-1, 1]. Waits for the device."""

@@ -59,7 +59,8 @@ def plan_batch(streams: Iterable[StreamView], max_rows: int, max_frames: int) ->
             break
     else:
         return None
-    others = [s.slot for s in shortest_lead_first if s is not first and s.pending >= frames]
+    # A chunk does not go beyond a context: the state behind it may have to be kept.
+    others = [s.slot for s in shortest_lead_first if s is not first and (s.context or s.pending) >= frames]
     rows = min(max_rows, max_frames // frames)
     return PlannedBatch((first.slot, *others[: rows - 1]), frames)
 

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
 from ..errors import EngineLost
+from .stream import CodecContext, TakeFirstFrame
 
 
 class UtteranceCodec(Protocol):
     """What an utterance needs of its codec stream; see `codec.stream.CodecStream`."""
 
     @property
-    def first_frame_slot(self) -> int | None: ...
-    @property
     def context_frames(self) -> int: ...
+    def offer_first_frame(self, take: TakeFirstFrame) -> None: ...
     def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None: ...
     def push_pcm(self, pcm: Pcm) -> None: ...
     def finish(self) -> None: ...
@@ -38,12 +38,12 @@ class ResumableStream:
     of one stream up to rounding, because the next one repeats the frames on which it depends. Not thread-safe.
     """
 
-    def __init__(
-        self, stream: UtteranceCodec, on_loss: Callable[[], None], reference: NDArray[np.int16] | None = None
-    ) -> None:
-        """`reference`: what the first stream continues, int16 [frames, codebooks]."""
+    def __init__(self, stream: UtteranceCodec, on_loss: Callable[[], None], reference: NDArray[np.int16]) -> None:
+        """`reference`: what the first stream continues, int16 [frames, codebooks]; 0 frames for nothing."""
         self._stream, self._on_loss = stream, on_loss
-        self._kept: deque[NDArray[np.int16]] = deque(() if reference is None else reference)
+        self._reference = reference
+        """Empty once a stream does not need all of it."""
+        self._kept: deque[NDArray[np.int16]] = deque(reference)
         """Frames that a next stream needs, int16 [codebooks] each: the context, and those without audio yet."""
         self._pushed = self._delivered = self._base = 0
         """Frames pushed in all, of these iterated out, and of these before the present stream."""
@@ -52,18 +52,19 @@ class ResumableStream:
         """Set when the iteration has something new to look at."""
 
     @property
-    def context(self) -> NDArray[np.int16]:
-        """What the next stream has to continue, int16 [frames, codebooks]."""
-        return np.array(list(self._kept)[: len(self._kept) - self._owed], np.int16)
+    def context(self) -> CodecContext:
+        """What the next stream has to continue."""
+        own = list(self._kept)[len(self._reference) : len(self._kept) - self._owed]
+        return CodecContext(self._reference, np.array(own, np.int16).reshape(len(own), self._reference.shape[1]))
 
     @property
     def _owed(self) -> int:
         """Frames without audio yet."""
         return self._pushed - self._delivered
 
-    @property
-    def first_frame_slot(self) -> int | None:
-        return None if self._pushed else self._stream.first_frame_slot
+    def offer_first_frame(self, take: TakeFirstFrame) -> None:
+        if not self._pushed:
+            self._stream.offer_first_frame(take)
 
     def push(self, codes: NDArray[np.int16], *, decoded: bool = False) -> None:
         self._kept.extend(codes)
@@ -125,6 +126,8 @@ class ResumableStream:
         """Notes that frames have their audio, and forgets those that no stream needs any more."""
         self._delivered += frames
         needed = self._owed + self._stream.context_frames
+        if len(self._kept) > needed:
+            self._reference = self._reference[:0]
         while len(self._kept) > needed:
             self._kept.popleft()
 

@@ -17,9 +17,9 @@ import numpy as np
 from voxgate.codecs.neural.config import CodecMode, DecoderConfig
 
 from ..errors import AtCapacity, EngineError, EngineLost, EngineNotReady
-from ..ipc.codec_wire import CodecWorkerOptions, Codes, Job
+from ..ipc.codec_wire import CodecWorkerOptions, Job
 from .client import CodecClient, InFlightJob
-from .stream import CodecStream
+from .stream import CodecContext, CodecStream
 
 MAX_JOB_FRAMES = 8
 """Frames of a batch over all its rows on a CPU: about 40 ms of work on one core, so that a new stream starts soon."""
@@ -135,7 +135,7 @@ class CodecService(CodecClient):
         await super().close()
         await self._end_process()
 
-    def open(self, *, paced: bool = True, context: Codes | None = None) -> CodecStream:
+    def open(self, *, paced: bool = True, context: CodecContext | None = None) -> CodecStream:
         """Opens a stream in any free slot; see `open_in`. Raises AtCapacity, EngineNotReady, ValueError."""
         self._check_free()
         stream = self.open_in(self._free[0], paced=paced, context=context)

@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from voxgate.codecs.pcm import FRAME_MS, Pcm
 
 from ..errors import EngineError, GenerationFailed
-from ..ipc.codec_wire import Codes
+from ..ipc.codec_wire import KEY_BYTES, Codes
 from .planner import StreamView
+
+TakeFirstFrame = Callable[[int, bool], None]
+"""Takes the slot in which the first frame may be decoded, and whether the stream begins with it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodecContext:
+    """Frames that a stream continues, whose audio is discarded: `shared` and then `own`, int16 [n, codebooks] each.
+
+    `shared`: the reference of a cloned voice, behind which many streams begin; the codec keeps its state there.
+    """
+
+    shared: Codes
+    own: Codes
+
+    @classmethod
+    def reference(cls, frames: Codes) -> CodecContext:
+        """The context of an utterance that begins behind a reference, int16 [n, codebooks]; n may be 0."""
+        return cls(frames, frames[:0])
+
+    @property
+    def key(self) -> bytes:
+        """The digest under which the codec keeps the state behind `shared`."""
+        return hashlib.blake2b(self.shared.tobytes(), digest_size=KEY_BYTES).digest()
 
 
 class CodecStream:
@@ -32,11 +58,11 @@ class CodecStream:
         release: Callable[[CodecStream], None],
         *,
         paced: bool = True,
-        context: Codes | None = None,
+        context: CodecContext | None = None,
         context_frames: int = 0,
         external_first_frame: bool = True,
     ) -> None:
-        """`context`: int16 [n, codebooks] that the stream continues; decoded first, its audio is discarded.
+        """`context`: its `own` frames are decoded first. For its `shared` ones `begin_behind_shared` has to follow.
 
         `context_frames`: how many frames another stream has to repeat to go on with the audio of this one.
 
@@ -59,18 +85,57 @@ class CodecStream:
         self._error: EngineError | None = None
         self._wakeup = asyncio.Event()
         self._context = self._context_undelivered = 0
+        self._shared: Codes | None = None
+        """Of the context, until the state behind it is in the slot."""
+        self._keep: Callable[[], None] | None = None
+        """Called once the shared frames are decoded."""
+        self._shared_frames = 0
+        """Shared frames that are decoded here, because the codec has not kept the state behind them."""
+        self._held = False
+        """Whether nothing may be decoded before an answer of the codec."""
+        self._fresh = True
+        """Whether the next frames begin from the codec's initial state."""
+        self._take_first_frame: TakeFirstFrame | None = None
         if context is not None:
-            self.push(context)
+            self.push(context.own)
             self._context = self._context_undelivered = self._pending
+            if len(context.shared):
+                self._shared, self._held = check(context.shared), True
 
-    @property
-    def first_frame_slot(self) -> int | None:
-        """The slot, while the engine that makes the first frame may decode it there at once; otherwise None.
+    def begin_behind_shared(self, restored: bool, keep: Callable[[], None]) -> None:
+        """The codec has restored the state behind the shared frames in the slot, or it has none: they are decoded.
 
-        It may not for a stream that is not paced: its frames wait for those that are heard.
+        `keep` is then called when the slot has that state, before the next frames are taken.
+        """
+        assert self._shared is not None  # there is one answer to one request
+        shared, self._shared, self._held = self._shared, None, False
+        if self.closed:
+            return
+        if restored:
+            self._fresh = False
+        else:
+            self._codes.appendleft(shared)
+            self._keep, self._shared_frames = keep, len(shared)
+            self._pending += len(shared)
+            self._context += len(shared)
+            self._context_undelivered += len(shared)
+        if self._take_first_frame is not None:
+            self.offer_first_frame(self._take_first_frame)
+        self._changed()
+
+    def offer_first_frame(self, take: TakeFirstFrame) -> None:
+        """Calls `take` when the engine that makes the first frame may decode it in the slot at once: now, or later.
+
+        It may not, and `take` is not called, for a stream that is not paced, because its frames wait for those that
+        are heard; and for one that has frames already.
         """
         begun = self._decoded or self._pending or self.closed
-        return self.slot if self.paced and self._external_first_frame and not begun else None
+        if begun or not (self.paced and self._external_first_frame):
+            return
+        if self._held:
+            self._take_first_frame = take
+        else:
+            take(self.slot, self._fresh)
 
     def push(self, codes: Codes, *, decoded: bool = False) -> None:
         """Appends int16 [n, codebooks]; the caller bounds how many frames are pending.
@@ -143,7 +208,7 @@ class CodecStream:
     @property
     def pending(self) -> int:
         """Frames to be decoded; none after a failure."""
-        return 0 if self._error else self._pending
+        return 0 if self._error or self._held else self._pending
 
     def view(self, now_s: float) -> StreamView:
         """Returns what the planner sees.
@@ -159,13 +224,14 @@ class CodecStream:
             heard=min(self._context + heard, self._decoded),
             ended=self._finished,
             served=self._served,
-            context=max(0, self._context - self._decoded),
+            # Up to where the state is kept.
+            context=max(0, (self._shared_frames if self._keep else self._context) - self._decoded),
         )
 
     def take(self, frames: int, batch: int, now_s: float) -> tuple[Codes, bool]:
         """Hands out the next `frames` pending frames for batch number `batch`, and whether they are the first."""
         self._served = batch
-        first = self._decoded == 0
+        first = self._fresh and self._decoded == 0
         if self._decoded <= self._context:
             self._began_s = now_s
         parts, wanted = [], frames
@@ -179,17 +245,28 @@ class CodecStream:
         self._pending -= frames
         self._decoded += frames
         self._undelivered += frames
+        # Until it is known that the shared frames could be decoded.
+        self._held = self._keep is not None and self._decoded == self._shared_frames
         return np.concatenate(parts), first
 
     def deliver(self, pcm: Pcm, frames: int) -> None:
         """Accepts the audio of the next `frames` frames; dropped when the stream was closed meanwhile."""
         self._undelivered -= frames
+        if self._held and not self._undelivered:
+            self._keep_state()
         discarded = min(frames, self._context_undelivered)
         self._context_undelivered -= discarded
         if not self.closed and self._error is None:
             if discarded < frames:
                 self._audio.append(pcm[discarded * (len(pcm) // frames) :])
             self._wakeup.set()
+
+    def _keep_state(self) -> None:
+        """Has the state behind the shared frames kept, and goes on."""
+        keep, self._keep, self._held = self._keep, None, False
+        if keep is not None and not self.closed:
+            keep()
+            self._changed()
 
     def fail(self, error: EngineError) -> None:
         """Ends the iteration with `error`, after the audio that is already there; only the first error counts."""

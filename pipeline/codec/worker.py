@@ -15,18 +15,20 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 from voxgate.codecs.neural.checkpoint import CodecFormatError
+from voxgate.codecs.neural.config import KEPT_STATES
 from voxgate.codecs.neural.streaming import OverlapDecoder, SlotDecoder, load_slot_decoder
 from voxgate.codecs.pcm import Pcm
 
 from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
 from ..ipc.process_death import kill_with_parent
+from .kept_states import KeptStates
 from .planner import usual_shapes
 from .worker_loop import DECODE_ERRORS, FinishedBatch, run_worker_loop
 
@@ -132,6 +134,7 @@ class CpuBatchDecoder:
     """Decodes each job at once with a `SlotDecoder`."""
 
     decoder: SlotDecoder
+    kept_states: KeptStates = field(default_factory=lambda: KeptStates(KEPT_STATES))
 
     max_in_flight = 1
 
@@ -143,6 +146,18 @@ class CpuBatchDecoder:
         except DECODE_ERRORS:
             pcm = self.decode_rows(job)
         return FinishedBatch(pcm, time.monotonic() - began_s)
+
+    def keep(self, slot: int, key: bytes) -> None:
+        """See `BatchDecoder.keep`."""
+        if (place := self.kept_states.assign(key)) is not None:
+            self.decoder.keep_state(slot, place)
+
+    def restore(self, slot: int, key: bytes) -> bool:
+        """See `BatchDecoder.restore`."""
+        if (place := self.kept_states.find(key)) is None:
+            return False
+        self.decoder.restore_state(slot, place)
+        return True
 
     def decode(self, job: Job) -> Pcm:
         """Decodes a job to float32 [rows, frames * 1920]. When it raises, no slot has advanced."""

@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from voxgate.codecs.pcm import Pcm
 
-from ..ipc.codec_wire import AnswerKind, CodecDescription, CodecWorkerOptions, Job
+from ..ipc.codec_wire import AnswerKind, CodecDescription, CodecWorkerOptions, Job, JobKind
 from ..step_times import StepTimer
 from .channels import JobChannels, QueuedJob
 
@@ -85,6 +85,12 @@ class BatchDecoder(Protocol):
     def launch(self, job: Job) -> PendingBatch:
         """Begins with a job. Raises DECODE_ERRORS; then no slot has advanced."""
 
+    def keep(self, slot: int, key: bytes) -> None:
+        """Keeps the state of the stream in `slot` under `key`, behind the jobs launched so far."""
+
+    def restore(self, slot: int, key: bytes) -> bool:
+        """Lets the next job of `slot` continue from the state under `key`; False when none is kept."""
+
 
 @torch.inference_mode()
 def run_worker_loop(channel: socket.socket, worker: BatchDecoder, options: CodecWorkerOptions) -> None:
@@ -139,9 +145,9 @@ class _WorkerLoop:
     def _launch(self, batch: list[QueuedJob]) -> None:
         jobs = [queued.job for queued in batch]
         job = jobs[0] if len(jobs) == 1 else Job.joined(jobs)
-        if not job.slots:
+        if not job.codes.shape[1]:
             for queued in batch:
-                queued.channel.answer(AnswerKind.PCM, queued.job.serial)
+                queued.channel.answer(self._answer_without_frames(queued.job), queued.job.serial)
             return
         launched_s = time.monotonic()
         try:
@@ -154,6 +160,14 @@ class _WorkerLoop:
         self._in_flight.append(_BatchInFlight(batch, job, pending))
         self._timer.ordered(job, launched_s, _shape(job))
         self._timer.launched(launched_s)
+
+    def _answer_without_frames(self, job: Job) -> AnswerKind:
+        """Does what a job asks for that decodes nothing."""
+        if job.kind is JobKind.RESTORE:
+            return AnswerKind.RESTORED if self._worker.restore(job.slots[0], job.key) else AnswerKind.MISSING
+        if job.kind is JobKind.KEEP:
+            self._worker.keep(job.slots[0], job.key)
+        return AnswerKind.PCM
 
     def _answer(self, batch: _BatchInFlight) -> None:
         try:

@@ -1,13 +1,16 @@
 """Messages between the processes that decode speech and the codec's worker, over a stream socket; little endian.
 
-job     serial u32, rows u16, frames u16, buffer u16; rows x (slot u16, fresh u16); int16 codes [rows, frames, books]
+job     serial u32, kind u8, rows u16, frames u16, buffer u16; rows x (slot u16, fresh u16);
+        int16 codes [rows, frames, books]; 16 bytes of key for KEEP and RESTORE
 answer  kind u8, serial u32, micros u32, length u32; payload: JSON for READY, a reason in UTF-8 for FAILED;
         micros is the duration of the job's batch
 
 Before its first job a process sends its shared PCM buffers (`pcm_buffers.py`). When a job is answered with PCM, its
 buffer holds float32 [rows, frames * 1920]; a row that could not be decoded alone is NaN.
 
-A job without rows asks for a sign of life. TOOK reports a batch with jobs of other processes to the service's own
+A job without rows asks for a sign of life. KEEP copies the state of the stream in its one slot under the key, a digest
+of all codes decoded in the stream; RESTORE lets a stream begin in the slot with the state under the key, and is
+answered with RESTORED or MISSING. TOOK reports a batch with jobs of other processes to the service's own
 process: `serial` holds its number of frames, `micros` its duration.
 """
 
@@ -26,9 +29,18 @@ from voxgate.codecs.neural.config import CodecMode
 Codes = NDArray[np.int16]
 """int16 [frames, codebooks] of one stream, or [rows, frames, codebooks] of a batch."""
 
-JOB_HEADER = struct.Struct("<IHHH")
+JOB_HEADER = struct.Struct("<IBHHH")
 ANSWER_HEADER = struct.Struct("<BIII")
 ROW_BYTES = 4
+KEY_BYTES = 16
+
+
+class JobKind(IntEnum):
+    """What a job asks for."""
+
+    DECODE = 0
+    KEEP = 1
+    RESTORE = 2
 
 
 class AnswerKind(IntEnum):
@@ -38,13 +50,16 @@ class AnswerKind(IntEnum):
     PCM = 1
     FAILED = 2
     TOOK = 3
+    RESTORED = 4
+    MISSING = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """The next frames of several streams; `resets` marks the slots in which a new stream begins with them.
 
-    `buffer`: index of the sender's `SharedPcmBuffers` that receives the audio.
+    `buffer`: index of the sender's `SharedPcmBuffers` that receives the audio. A job that is not to DECODE has one
+    slot, no frames and a `key` of KEY_BYTES.
     """
 
     serial: int
@@ -52,13 +67,21 @@ class Job:
     resets: tuple[bool, ...]
     codes: Codes
     buffer: int = 0
+    kind: JobKind = JobKind.DECODE
+    key: bytes = b""
+
+    @classmethod
+    def on_state(cls, kind: JobKind, serial: int, slot: int, key: bytes, codebooks: int) -> Job:
+        """Makes a job to KEEP or RESTORE the state of a slot."""
+        return cls(serial, (slot,), (False,), np.zeros((1, 0, codebooks), np.int16), kind=kind, key=key)
 
     def pack(self) -> bytes:
         """Encodes the job's message."""
         rows, frames, _ = self.codes.shape
         owners = np.array((self.slots, self.resets), dtype="<u2").T
         codes = np.ascontiguousarray(self.codes, dtype="<i2")
-        return JOB_HEADER.pack(self.serial, rows, frames, self.buffer) + owners.tobytes() + codes.tobytes()
+        header = JOB_HEADER.pack(self.serial, self.kind, rows, frames, self.buffer)
+        return header + owners.tobytes() + codes.tobytes() + self.key
 
     @classmethod
     def joined(cls, jobs: Sequence[Job]) -> Job:
@@ -70,16 +93,20 @@ class Job:
     @classmethod
     def body_bytes(cls, header: bytes, codebooks: int) -> int:
         """Returns how many bytes follow this header."""
-        _, rows, frames, _ = JOB_HEADER.unpack(header)
-        return int(rows * ROW_BYTES + rows * frames * codebooks * 2)
+        _, kind, rows, frames, _ = JOB_HEADER.unpack(header)
+        key = 0 if kind == JobKind.DECODE else KEY_BYTES
+        return int(rows * ROW_BYTES + rows * frames * codebooks * 2 + key)
 
     @classmethod
     def unpack(cls, header: bytes, body: bytes, codebooks: int) -> Job:
         """Decodes a message of `pack`."""
-        serial, rows, frames, buffer = JOB_HEADER.unpack(header)
+        serial, kind, rows, frames, buffer = JOB_HEADER.unpack(header)
         owners = np.frombuffer(body, dtype="<u2", count=2 * rows).reshape(rows, 2)
-        codes = np.frombuffer(body, dtype="<i2", offset=rows * ROW_BYTES).reshape(rows, frames, codebooks)
-        return cls(serial, tuple(owners[:, 0].tolist()), tuple(map(bool, owners[:, 1])), codes, buffer)
+        numbers = rows * frames * codebooks
+        codes = np.frombuffer(body, "<i2", numbers, rows * ROW_BYTES).reshape(rows, frames, codebooks)
+        key = body[rows * ROW_BYTES + 2 * numbers :]
+        slots, resets = tuple(owners[:, 0].tolist()), tuple(map(bool, owners[:, 1]))
+        return cls(serial, slots, resets, codes, buffer, JobKind(kind), key)
 
 
 @dataclass(frozen=True, slots=True)

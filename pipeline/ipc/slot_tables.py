@@ -55,7 +55,8 @@ class Field(IntEnum):
     SUCCESSOR = 12
     """Of a row of the prompt pool: one more than the slot that continues from it; 0 while none does."""
     CODEC_SLOT = 13
-    """One more than the codec slot that the engine may decode the first frame in (`cuda/first_frame.py`); 0: none."""
+    """One more than the codec slot that the engine may decode the first frame in (`cuda/first_frame.py`); 0: none.
+    Negative where the stream continues from the state in the slot; it begins there otherwise."""
     PAST_FRAMES = 14
     """Frames that were made in another slot, which the generation continues; their codes follow the prompt in
     `SlotTables.prefix`. The first frame made here has this number."""

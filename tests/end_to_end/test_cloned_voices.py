@@ -22,6 +22,7 @@ from voxgate.client.events import Audio, Done
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.settings import Settings
+from voxgate.pipeline.cloned_voice import ClonedVoice
 from voxgate.pipeline.cloning.library import VoiceLibrary
 from voxgate.pipeline.interface import SpeechRequest
 from voxgate.pipeline.synthesizer import QwenSynthesizer
@@ -133,3 +134,26 @@ async def test_cloned_voices_from_upload_to_removal(gateway: CloningGateway) -> 
         await gateway.synthesize("second")
     assert refused.value.code == "unknown_voice"
     np.testing.assert_allclose(await gateway.synthesize("first"), first, atol=STEP)
+
+
+async def test_voice_removed_while_it_speaks_is_spoken_to_the_end(gateway: CloningGateway) -> None:
+    """With the reference's state kept by the codec since its first utterance; a voice of the same name differs."""
+    choice, synthesizer = np.random.default_rng(1), gateway.synthesizer
+    vector = choice.standard_normal(320).astype(np.float32)
+    codes = [choice.integers(0, 512, (30, 16)) for _ in range(2)]
+    synthesizer.add_voice(ClonedVoice("brief", vector, TEXT, codes[0]))
+    spoken = [await gateway.offline("brief") for _ in range(2)]
+    np.testing.assert_allclose(spoken[1], spoken[0], atol=STEP)
+    speech = synthesizer.open(SpeechRequest(voice="brief", seed=1))
+    synthesizer.remove_voice("brief")
+    synthesizer.add_voice(ClonedVoice("brief", vector, TEXT, codes[1]))
+    other = asyncio.create_task(gateway.offline("brief"))
+    speech.advance(UNPACED_FRAMES)
+    speech.push_text(TEXT)
+    speech.end()
+    pcm = np.concatenate([chunk.pcm async for chunk in speech])
+    await speech.aclose()
+    np.testing.assert_allclose(pcm, spoken[0], atol=STEP)
+    replaced = await other
+    assert len(replaced) != len(pcm) or np.abs(replaced - pcm).max() > 0.03
+    synthesizer.remove_voice("brief")

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,10 +17,14 @@ import pytest_asyncio
 import torch
 import uvloop
 from fakes.waiting import DEADLINE_S
+from voxgate.codecs.neural.config import KEPT_STATES
 from voxgate.codecs.neural.decoder import CodecDecoder
+from voxgate.pipeline.codec.client import InFlightJob
+from voxgate.pipeline.codec.resumable_stream import ResumableStream
 from voxgate.pipeline.codec.service import CodecService
-from voxgate.pipeline.codec.stream import CodecStream
+from voxgate.pipeline.codec.stream import CodecContext, CodecStream
 from voxgate.pipeline.errors import AtCapacity, EngineError, EngineLost, EngineNotReady, GenerationFailed
+from voxgate.pipeline.ipc.codec_wire import Job, JobKind
 
 DEMO = Path(__file__).parents[3] / "voices" / "demo" / "speech_tokenizer"
 SLOTS = 4
@@ -103,7 +108,7 @@ async def test_interleaved_streams_each_equal_a_single_pass(service: CodecServic
 @pytest.mark.parametrize("frames", [1, 6, 30])
 async def test_stream_continues_its_context(service: CodecService, decoder: CodecDecoder, frames: int) -> None:
     context, codes = codes_of(8, frames), codes_of(9, 7)
-    stream = service.open(context=context)
+    stream = service.open(context=CodecContext(context[:0], context))
     second, other = service.open(), codes_of(10, 9)
     async with asyncio.timeout(DEADLINE_S):
         spoken, undisturbed = await asyncio.gather(speak(stream, codes, at_once=2), speak(second, other, at_once=3))
@@ -115,8 +120,130 @@ async def test_stream_continues_its_context(service: CodecService, decoder: Code
 async def test_refused_context_takes_no_slot(service: CodecService) -> None:
     free = len(service._free)
     with pytest.raises(ValueError, match="codes must lie in"):
-        service.open(context=np.full((3, 16), 600, np.int16))
+        service.open(context=CodecContext.reference(np.full((3, 16), 600, np.int16)))
     assert len(service._free) == free
+
+
+class Submitted:
+    """Counts the jobs of a service: frames of all streams, and jobs on states."""
+
+    def __init__(self, service: CodecService, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.frames, self.kinds = 0, Counter[JobKind]()
+        submit = service._submit
+
+        def counted(job: Job, in_flight: InFlightJob) -> None:
+            self.frames += job.codes.shape[0] * job.codes.shape[1]
+            self.kinds[job.kind] += 1
+            submit(job, in_flight)
+
+        monkeypatch.setattr(service, "_submit", counted)
+
+
+async def test_reference_is_decoded_once_and_later_streams_are_equal_to_the_bit(
+    service: CodecService, decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream behind the kept state has the samples of the one that decoded the reference itself."""
+    reference, codes = codes_of(21, 30), codes_of(22, 9)
+    spoken: list[np.ndarray] = []
+    jobs: list[Submitted] = []
+    for _ in range(3):
+        jobs.append(Submitted(service, monkeypatch))
+        async with asyncio.timeout(DEADLINE_S):
+            spoken.append(await speak(service.open(context=CodecContext.reference(reference)), codes, at_once=1))
+        monkeypatch.undo()
+    whole = expected(decoder, np.concatenate([reference, codes]))
+    assert np.abs(spoken[0] - whole[30 * 1920 :]).max() < 1e-5
+    assert np.array_equal(spoken[0], spoken[1])
+    assert np.array_equal(spoken[0], spoken[2])
+    assert [each.frames for each in jobs] == [39, 9, 9]
+    assert [each.kinds[JobKind.KEEP] for each in jobs] == [1, 0, 0]
+
+
+async def test_streams_that_begin_together_behind_a_new_reference_are_all_right(
+    service: CodecService, decoder: CodecDecoder
+) -> None:
+    reference, others = codes_of(23, 13), [codes_of(30 + i, 6 + i) for i in range(SLOTS)]
+    contexts = [CodecContext(reference, codes_of(40 + i, i)) for i in range(SLOTS)]
+    async with asyncio.timeout(DEADLINE_S):
+        spoken = await asyncio.gather(
+            *(
+                speak(service.open(context=context), codes, at_once=1 + i)
+                for i, (context, codes) in enumerate(zip(contexts, others, strict=True))
+            )
+        )
+    for context, codes, pcm in zip(contexts, others, spoken, strict=True):
+        whole = expected(decoder, np.concatenate([reference, context.own, codes]))
+        assert np.abs(pcm - whole[(13 + len(context.own)) * 1920 :]).max() < 1e-5
+
+
+async def test_states_beyond_the_limit_are_decoded_again(
+    service: CodecService, decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = codes_of(50, 2)
+    references = [codes_of(100 + n, 2) for n in range(KEPT_STATES + 1)]
+    for reference in [*references, references[-1], references[0]]:
+        jobs = Submitted(service, monkeypatch)
+        async with asyncio.timeout(DEADLINE_S):
+            pcm = await speak(service.open(context=CodecContext.reference(reference)), codes, at_once=2)
+        monkeypatch.undo()
+        whole = expected(decoder, np.concatenate([reference, codes]))
+        assert np.abs(pcm - whole[2 * 1920 :]).max() < 1e-5
+        if reference is references[-1]:
+            last = jobs
+    assert (last.frames, jobs.frames) == (2, 4), "the newest is kept, the oldest was given up"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_utterance_behind_reference_goes_on_in_another_slot_or_worker(
+    service: CodecService, decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """In another slot it continues from the kept state; a new worker decodes the reference again."""
+    reference, codes = codes_of(70, 12), codes_of(71, 9)
+    after = CodecService(DEMO, slots=1, max_job_frames=4) if lost else service
+    if lost:
+        await after.start()
+    losses: list[int] = []
+    first = service.open(context=CodecContext.reference(reference))
+    stream = ResumableStream(first, lambda: losses.append(1), reference)
+    heard = np.zeros(0, np.float32)
+    async with asyncio.timeout(DEADLINE_S):
+        stream.push(codes[:4])
+        while len(heard) < 3 * 1920:
+            heard = np.concatenate([heard, await anext(stream)])
+            stream.advance(len(heard) // 1920)
+        await stream.suspend()
+        jobs = Submitted(after, monkeypatch)
+        stream.resume(after.open(context=stream.context))
+        stream.push(codes[4:])
+        stream.finish()
+        try:
+            while True:
+                heard = np.concatenate([heard, await anext(stream)])
+                stream.advance(len(heard) // 1920)
+        except StopAsyncIteration:
+            pass
+    monkeypatch.undo()
+    await stream.aclose()
+    whole = expected(decoder, np.concatenate([reference, codes]))
+    assert np.abs(heard - whole[12 * 1920 :]).max() < 1e-5
+    assert jobs.frames == 9 + 12 * lost
+    assert jobs.kinds[JobKind.KEEP] == lost
+    if lost:
+        await after.close()
+
+
+async def test_stream_closed_before_its_reference_was_decoded_leaves_its_slot_usable(
+    service: CodecService, decoder: CodecDecoder
+) -> None:
+    for _ in range(2 * SLOTS):
+        stream = service.open(context=CodecContext.reference(codes_of(60, 20)))
+        stream.push(codes_of(61, 1))
+        await stream.aclose()
+    codes = codes_of(62, 5)
+    async with asyncio.timeout(DEADLINE_S):
+        spoken = await asyncio.gather(*(speak(service.open(), codes, at_once=2) for _ in range(SLOTS)))
+    for pcm in spoken:
+        assert np.abs(pcm - expected(decoder, codes)).max() < 1e-5
 
 
 async def test_frames_pushed_at_once_are_all_decoded(service: CodecService, decoder: CodecDecoder) -> None:
@@ -267,7 +394,8 @@ async def test_overlap_with_exact_context_equals_a_single_pass(decoder: CodecDec
     service = CodecService(DEMO, slots=1, max_job_frames=4, codec_mode="overlap", left_context=left_context)
     await service.start()
     stream, codes = service.open(), codes_of(3, 7)
-    assert stream.first_frame_slot is None, "the engine's first frame would leave no codes behind"
+    # The engine's first frame would leave no codes behind.
+    stream.offer_first_frame(lambda *_: pytest.fail("overlap decoding has no state of streams"))
     async with asyncio.timeout(DEADLINE_S):
         assert np.abs(await speak(stream, codes, at_once=3) - expected(decoder, codes)).max() < 1e-5
     await service.close()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from voxgate.pipeline.codec.planner import StreamView
-from voxgate.pipeline.codec.stream import CodecStream
+from voxgate.pipeline.codec.stream import CodecContext, CodecStream
 from voxgate.pipeline.errors import EngineLost, GenerationFailed
 
 
@@ -27,6 +27,18 @@ class Owner:
 
 def frames(first: int, count: int) -> np.ndarray:
     return np.repeat(np.arange(first, first + count, dtype=np.int16)[:, None], 16, axis=1)
+
+
+def own(codes: np.ndarray) -> CodecContext:
+    """A context that no other stream has."""
+    return CodecContext(codes[:0], codes)
+
+
+def offers(stream: CodecStream) -> list[tuple[int, bool]]:
+    """What the stream offers for the first frame at once."""
+    offered: list[tuple[int, bool]] = []
+    stream.offer_first_frame(lambda slot, fresh: offered.append((slot, fresh)))
+    return offered
 
 
 def audio(count: int) -> np.ndarray:
@@ -59,10 +71,10 @@ async def test_woken_reader_gets_an_empty_run_behind_the_audio() -> None:
 async def test_frame_decoded_by_the_engine_is_part_of_the_stream() -> None:
     owner = Owner()
     stream = owner.open()
-    assert stream.first_frame_slot == 4
+    assert offers(stream) == [(4, True)]
     stream.push(frames(0, 1), decoded=True)
     assert not owner.changes, "there is nothing to decode"
-    assert stream.first_frame_slot is None
+    assert not offers(stream)
     stream.push(frames(1, 2))
     assert stream.view(0.0) == StreamView(slot=4, pending=2, decoded=1, heard=0)
     stream.push_pcm(np.ones(1920, np.float32))
@@ -81,12 +93,10 @@ async def test_nan_from_the_engine_fails_the_stream() -> None:
         await anext(stream)
 
 
-def test_first_frame_slot_needs_paced_stream_in_idle_slot_without_context() -> None:
-    assert Owner().open(paced=False).first_frame_slot is None
-    assert Owner().open(context=frames(0, 2)).first_frame_slot is None
-    assert Owner().open(external_first_frame=False).first_frame_slot is None, (
-        "the job of the previous stream is in flight"
-    )
+def test_first_frame_is_offered_for_paced_stream_in_idle_slot_without_context() -> None:
+    assert not offers(Owner().open(paced=False))
+    assert not offers(Owner().open(context=own(frames(0, 2))))
+    assert not offers(Owner().open(external_first_frame=False)), "the job of the previous stream is in flight"
 
 
 def test_view_follows_playback() -> None:
@@ -179,7 +189,7 @@ def test_unpaced_stream_is_due_in_real_time() -> None:
 
 
 async def test_context_is_decoded_first_and_discarded() -> None:
-    stream = Owner().open(context=frames(100, 5))
+    stream = Owner().open(context=own(frames(100, 5)))
     stream.push(frames(0, 3))
     assert stream.view(0.0) == StreamView(slot=4, pending=8, decoded=0, heard=0, context=5)
     codes, first = stream.take(4, 1, 0.0)
@@ -197,7 +207,7 @@ async def test_context_is_decoded_first_and_discarded() -> None:
 
 
 def test_unpaced_time_begins_after_the_context() -> None:
-    stream = Owner().open(paced=False, context=frames(100, 2))
+    stream = Owner().open(paced=False, context=own(frames(100, 2)))
     stream.push(frames(0, 4))
     stream.take(2, 1, 10.0)
     stream.take(1, 2, 20.0)
@@ -206,8 +216,87 @@ def test_unpaced_time_begins_after_the_context() -> None:
 
 
 async def test_context_alone_gives_no_audio() -> None:
-    stream = Owner().open(context=frames(100, 2))
+    stream = Owner().open(context=own(frames(100, 2)))
     stream.finish()
     stream.take(2, 1, 0.0)
     stream.deliver(audio(2), 2)
     assert [pcm async for pcm in stream] == []
+
+
+async def test_shared_context_is_decoded_once_and_kept_before_more_is_taken() -> None:
+    stream = Owner().open(context=CodecContext(frames(100, 9), frames(200, 1)))
+    kept: list[int] = []
+    stream.push(frames(0, 2))
+    assert not stream.pending, "the codec has not said whether it has kept the state"
+    stream.begin_behind_shared(False, lambda: kept.append(stream.view(0.0).decoded))
+    assert stream.view(0.0) == StreamView(slot=4, pending=12, decoded=0, heard=0, context=9)
+    codes, first = stream.take(8, 1, 0.0)
+    assert (codes[:, 0].tolist(), first) == ([*range(100, 108)], True)
+    stream.deliver(audio(8), 8)
+    assert not kept
+    assert stream.view(0.0).context == 1
+    codes, first = stream.take(1, 2, 0.0)
+    assert (codes[:, 0].tolist(), first) == ([108], False)
+    assert not stream.pending, "the state is to be kept before the next frame changes it"
+    stream.deliver(audio(1), 1)
+    assert kept == [9]
+    assert stream.view(0.0).context == 1, "its own frames"
+    stream.take(1, 3, 0.0)
+    stream.deliver(audio(1), 1)
+    stream.take(2, 4, 0.0)
+    stream.deliver(np.ones(2 * 1920, np.float32), 2)
+    assert kept == [9]
+    assert (await anext(stream)).tolist() == [1.0] * 2 * 1920
+
+
+async def test_state_of_frames_that_could_not_be_decoded_is_not_kept() -> None:
+    stream = Owner().open(context=CodecContext.reference(frames(100, 2)))
+    kept: list[int] = []
+    stream.begin_behind_shared(False, lambda: kept.append(1))
+    stream.take(2, 1, 0.0)
+    stream.fail(GenerationFailed("the codec could not decode the speech"))
+    assert not kept
+    with pytest.raises(GenerationFailed):
+        await anext(stream)
+
+
+async def test_stream_behind_restored_state_begins_with_its_first_frame() -> None:
+    stream = Owner().open(context=CodecContext.reference(frames(100, 50)))
+    offered: list[tuple[int, bool]] = []
+    stream.offer_first_frame(lambda slot, fresh: offered.append((slot, fresh)))
+    assert not offered, "the state is not there yet"
+    stream.begin_behind_shared(True, lambda: None)
+    assert offered == [(4, False)]
+    stream.push(frames(0, 2))
+    assert stream.view(0.0) == StreamView(slot=4, pending=2, decoded=0, heard=0)
+    codes, first = stream.take(1, 1, 0.0)
+    assert (codes[:, 0].tolist(), first) == ([0], False)
+    stream.deliver(np.ones(1920, np.float32), 1)
+    assert (await anext(stream)).tolist() == [1.0] * 1920
+
+
+@pytest.mark.parametrize("restored", [True, False])
+def test_first_frame_is_not_offered_once_frames_are_there(restored: bool) -> None:
+    stream = Owner().open(context=CodecContext.reference(frames(100, 2)))
+    offered: list[int] = []
+    stream.offer_first_frame(lambda slot, _: offered.append(slot))
+    stream.push(frames(0, 1))
+    stream.begin_behind_shared(restored, lambda: None)
+    assert not offered
+
+
+async def test_answer_for_closed_stream_changes_nothing() -> None:
+    owner = Owner()
+    stream = owner.open(context=CodecContext.reference(frames(100, 2)))
+    stream.offer_first_frame(lambda *_: pytest.fail("the slot may be another stream's"))
+    await stream.aclose()
+    changes = owner.changes
+    stream.begin_behind_shared(True, lambda: None)
+    assert owner.changes == changes
+    assert not stream.pending
+
+
+def test_equal_references_have_equal_keys() -> None:
+    keys = [CodecContext.reference(each).key for each in (frames(1, 3), frames(1, 3), frames(1, 4), frames(2, 3))]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3

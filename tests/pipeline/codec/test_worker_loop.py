@@ -13,7 +13,7 @@ import torch
 from fakes.waiting import DEADLINE_S
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.codec.worker_loop import FinishedBatch, run_worker_loop
-from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
+from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job, JobKind
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 
 CODEBOOKS = 16
@@ -41,6 +41,14 @@ class Device:
     )
     finish: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     launched: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    kept: dict[bytes, int] = field(default_factory=dict)
+
+    def keep(self, slot: int, key: bytes) -> None:
+        self.kept[key] = slot
+
+    def restore(self, slot: int, key: bytes) -> bool:  # noqa: ARG002 - slots have no state here
+        return key in self.kept
 
     def launch(self, job: Job) -> Batch:
         if job.serial == 13:
@@ -173,4 +181,21 @@ def test_waiting_jobs_share_a_batch_and_empty_job_is_answered() -> None:
     assert (owner.sound(one), owner.sound(other)) == (1.0, 2.0)
     owner.ask(Job(3, (), (), np.zeros((0, 0, CODEBOOKS), np.int16)))
     assert owner.answer() == (AnswerKind.PCM, 3)
+    owner.close()
+
+
+def test_jobs_on_states_are_answered_before_chunks_in_flight_are_done() -> None:
+    device, one, other = Device(), bytes(16), bytes(range(16))
+    owner = Owner(device)
+    owner.ask(job(1, 0))
+    assert device.launched.acquire(timeout=DEADLINE_S)
+    for serial, kind, key in (
+        (2, JobKind.RESTORE, one), (3, JobKind.KEEP, one), (4, JobKind.RESTORE, one), (5, JobKind.RESTORE, other)
+    ):  # fmt: skip  # a table
+        owner.ask(Job.on_state(kind, serial, 3, key, CODEBOOKS))
+    answers = [owner.answer() for _ in range(4)]
+    assert answers == [(AnswerKind.MISSING, 2), (AnswerKind.PCM, 3), (AnswerKind.RESTORED, 4), (AnswerKind.MISSING, 5)]
+    assert device.kept == {one: 3}
+    device.finish.release()
+    assert owner.answer() == (AnswerKind.PCM, 1)
     owner.close()

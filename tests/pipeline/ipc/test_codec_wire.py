@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from voxgate.pipeline.ipc.codec_wire import JOB_HEADER, Job
+from voxgate.pipeline.ipc.codec_wire import JOB_HEADER, KEY_BYTES, Job, JobKind
 
 
 @given(
@@ -22,3 +23,13 @@ def test_job_survives_round_trip(serial: int, owners: list[tuple[int, bool]], fr
     job = Job.unpack(header, body, codebooks=16)
     assert (job.serial, job.slots, job.resets) == (serial, slots, resets)
     assert np.array_equal(job.codes, codes)
+
+
+@pytest.mark.parametrize("kind", [JobKind.KEEP, JobKind.RESTORE])
+def test_job_on_state_survives_round_trip(kind: JobKind) -> None:
+    packed = Job.on_state(kind, 7, 300, bytes(range(KEY_BYTES)), codebooks=16).pack()
+    header, body = packed[: JOB_HEADER.size], packed[JOB_HEADER.size :]
+    assert Job.body_bytes(header, codebooks=16) == len(body)
+    job = Job.unpack(header, body, codebooks=16)
+    assert (job.kind, job.serial, job.slots, job.key) == (kind, 7, (300,), bytes(range(KEY_BYTES)))
+    assert job.codes.shape == (1, 0, 16)
