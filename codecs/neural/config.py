@@ -24,6 +24,9 @@ TOKENIZER_TYPE = "qwen3_tts_tokenizer_12hz"
 CodecMode = Literal["stateful", "overlap"]
 """How streams are decoded chunk by chunk; see `streaming.py`."""
 
+KEPT_STATES = 32
+"""States that a decoder keeps besides those of its streams: of references behind which many streams begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:

@@ -11,7 +11,8 @@ from torch.nn.functional import embedding_bag
 
 from .config import DecoderConfig
 from .decoder_shapes import RESIDUAL_DILATIONS
-from .layers import CausalConv, CausalUpsampling, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock
+from .layers import CausalConv, CausalUpsampling, ConvNext, OutputConv, ResidualUnit, VocoderBlock
+from .snake import Snake
 from .stream_state import ChunkHistory, HistoryLayout, StreamState, select_steps
 from .transformer import ChunkPositions, WindowedLayer, rms_norm
 from .weights import load_tensors

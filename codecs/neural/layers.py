@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .snake import Snake
 from .stream_state import ChunkHistory, HistoryLayout
 
 SQRT_HALF = 0.5**0.5
@@ -90,28 +91,6 @@ class CausalUpsampling:
         buffer, new = self.conv.padded(x.shape[0], history)
         new.copy_(x)
         return self(buffer, history)
-
-
-class Snake:
-    """SnakeBeta: x + gain * sin^2(frequency * x), with a frequency and a gain per channel."""
-
-    LINE = 512
-    """Numbers per row of the elementwise loops; rows of few channels are joined, because short loops are slow."""
-
-    def __init__(self, frequency: Tensor, gain: Tensor, steps_per_frame: int) -> None:
-        """`frequency`, `gain`: [channels]; a frame has `steps_per_frame` steps."""
-        most = max(1, self.LINE // len(gain))
-        joined = max(n for n in range(1, most + 1) if steps_per_frame % n == 0)
-        self.frequency, self.gain = frequency.repeat(joined), gain.repeat(joined)
-        self.line = len(self.gain)
-
-    def __call__(self, x: Tensor, out: Tensor) -> None:
-        """Writes the activation of `x` to `out`: contiguous tensors of one shape, or the same tensor."""
-        lines = x.view(-1, self.line)
-        # The squared sine, not 1 - cos, which loses small values where the gain is large.
-        wave = torch.mul(lines, self.frequency).sin_()
-        wave.mul_(wave)
-        torch.addcmul(lines, wave, self.gain, out=out.view(-1, self.line))
 
 
 class ResidualUnit:

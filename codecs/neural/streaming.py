@@ -18,9 +18,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .config import CodecMode
+from .config import KEPT_STATES, CodecMode
 from .decoder import CodecDecoder
-from .stream_state import select_steps
+from .stream_state import StreamState, select_steps
 
 
 class SlotDecoder(Protocol):
@@ -55,6 +55,12 @@ class SlotDecoder(Protocol):
         codebooks; no stream has advanced then. A GPU does not check them.
         """
 
+    def keep_state(self, slot: int, place: int) -> None:
+        """Copies the state of the stream in `slot` to one of KEPT_STATES places."""
+
+    def restore_state(self, slot: int, place: int) -> None:
+        """Lets a stream begin in `slot` with the state that was kept in `place`; its next frames are not fresh."""
+
 
 class WindowDecoder(Protocol):
     """What `OverlapDecoder` decodes with: `CodecDecoder` or `GpuDecoder`."""
@@ -82,6 +88,11 @@ class StatefulDecoder:
         self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
         self.frame_samples, self.context_frames = decoder.frame_samples, decoder.config.exact_left_context
         self._slab = decoder.initial_state(slots + 1)
+        # Not filled: a place takes memory once a state is kept in it.
+        history = self._slab.history
+        self._kept = StreamState(
+            history.new_empty(KEPT_STATES, history.shape[1]), self._slab.frames.new_empty(KEPT_STATES)
+        )
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, slots: Tensor, fresh: Tensor) -> Tensor:
@@ -90,6 +101,14 @@ class StatefulDecoder:
         pcm, state = self._decoder.decode(codes, self._slab.take(slots))
         self._slab.put(slots, state)
         return pcm
+
+    def keep_state(self, slot: int, place: int) -> None:
+        """See `SlotDecoder.keep_state`."""
+        self._kept.put(torch.tensor([place]), self._slab.take(torch.tensor([slot])))
+
+    def restore_state(self, slot: int, place: int) -> None:
+        """See `SlotDecoder.restore_state`."""
+        self._slab.put(torch.tensor([slot]), self._kept.take(torch.tensor([place])))
 
 
 class OverlapDecoder:
@@ -104,9 +123,10 @@ class OverlapDecoder:
         self.codebooks, self.codebook_size = decoder.codebooks, decoder.codebook_size
         self.frame_samples = decoder.frame_samples
         self.device = torch.device("cpu") if device is None else device
-        self._codes = torch.zeros(slots + 1, left_context, self.codebooks, dtype=torch.int64, device=self.device)
-        """The last codes of each slot, the newest last."""
-        self._frames = torch.zeros(slots + 1, dtype=torch.int64, device=self.device)
+        rows = slots + 1 + KEPT_STATES
+        self._codes = torch.zeros(rows, left_context, self.codebooks, dtype=torch.int64, device=self.device)
+        """The last codes of each slot, the newest last; behind the slots, those of kept states."""
+        self._frames = torch.zeros(rows, dtype=torch.int64, device=self.device)
         """Frames decoded of each slot's stream."""
 
     @torch.inference_mode()
@@ -126,6 +146,18 @@ class OverlapDecoder:
         self._codes[slots] = known[:, frames:]
         self._frames[slots] = decoded + frames
         return pcm
+
+    def keep_state(self, slot: int, place: int) -> None:
+        """See `SlotDecoder.keep_state`."""
+        self._copy(slot, self.slots + 1 + place)
+
+    def restore_state(self, slot: int, place: int) -> None:
+        """See `SlotDecoder.restore_state`."""
+        self._copy(self.slots + 1 + place, slot)
+
+    def _copy(self, source: int, target: int) -> None:
+        self._codes[target] = self._codes[source]
+        self._frames[target] = self._frames[source]
 
 
 def load_slot_decoder(checkpoint_dir: Path, slots: int, codec_mode: CodecMode, left_context: int) -> SlotDecoder:

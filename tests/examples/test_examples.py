@@ -35,7 +35,7 @@ LINKS = str(ROOT / "build/links")
 async def served() -> AsyncIterator[Gateway]:
     # All audio is sent ahead: nothing waits for playback.
     pacing = {"send_ahead_ms": 10_000, "lookahead_ms": 12_000}
-    async with gateway(encoder=PacketEncoder, voice_aliases=("slt=ada",), **pacing) as running:
+    async with gateway(encoder=PacketEncoder, voice_aliases=("heart=ada",), **pacing) as running:
         yield running
 
 

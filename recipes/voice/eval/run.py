@@ -79,7 +79,8 @@ class Results:
 
     `voices`: of each voice, and of "all" if there are several. `sources`: of the source voices. `reference`: of
     REFERENCE; None if it is evaluated itself. `speakers`: empty for a single voice. `codec`: of source sentences
-    encoded and decoded. Without an encoder this is empty, and `word_times` None.
+    encoded and decoded. Without an encoder this is empty, and `word_times`, of the teacher's speech, None;
+    `own_word_times`, of the voice's, is None without the voice that imitates that teacher.
     """
 
     temperatures: tuple[float, float]
@@ -91,6 +92,7 @@ class Results:
     speakers: dict[str, SpeakerFigures]
     codec: dict[str, tuple[WordErrors, MosFigures | None]]
     word_times: WordTimeFigures | None
+    own_word_times: WordTimeFigures | None
     arrivals: list[ArrivalFigures]
     speed: SynthesisSpeed | None
 
@@ -137,7 +139,9 @@ async def evaluate(run: Run) -> Results:
                 readings = [Task(task.line, UtteranceKey(SOURCE, voice, task.key.spoken), False) for task in own]
                 await _measure(f"source of {voice}", readings, run, judges)
         arrivals = await _arrivals(run, speaker, voices)
+        own_word_times = await _own_word_times(run, speaker, voices)
     compared = {voice: _pairs([task for task in own if task.scored], run) for voice, own in tasks.items()}
+    require_measured(compared, run.minutes)
     unsuspected = {
         voice: sum(task.key in run.measurements for task in own) - len(suspects[voice])
         for voice, own in checked.items()
@@ -158,6 +162,7 @@ async def evaluate(run: Run) -> Results:
             if (decoded := _pairs(codec_tasks(voice, run.size), run))
         },
         word_times=_word_times(run, round_trip),
+        own_word_times=own_word_times,
         arrivals=arrivals,
         speed=speed.measure(run.checkpoint, voices[0]) if run.timings else None,
     )
@@ -183,6 +188,14 @@ async def sweep(run: Run, temperatures: Sequence[float]) -> list[SweepRow]:
         matching = [done for (_, predictor), of in found.items() if predictor == value for done in of]
         rows.append(SweepRow(None, value, figures(ALL, matching)))
     return rows
+
+
+def require_measured(compared: Mapping[str, Sequence[Pair]], minutes: float) -> None:
+    """Raises ValueError if a voice has no measurement, because the time was over before its first utterance."""
+    if missing := [voice for voice, of in compared.items() if not of]:
+        raise ValueError(
+            f"no utterance of {', '.join(missing)} began within {minutes:g} minutes; run it again to continue"
+        )
 
 
 def _known(voices: Sequence[str]) -> list[str]:
@@ -219,6 +232,15 @@ def _word_times(run: Run, round_trip: RoundTrip | None) -> WordTimeFigures | Non
     from . import word_times
 
     return word_times.measure(run.checkpoint, round_trip.first_codes, run.sources.hibari, _WORD_TIMES_STRIDE)
+
+
+async def _own_word_times(run: Run, speaker: Speaker, voices: Sequence[str]) -> WordTimeFigures | None:
+    from . import word_times
+
+    if word_times.VOICE not in voices:
+        return None
+    stride = _WORD_TIMES_STRIDE * run.size.stride
+    return await word_times.measure_own(speaker, run.sampling, run.sources.hibari, stride)
 
 
 def _round_trip(run: Run) -> RoundTrip | None:

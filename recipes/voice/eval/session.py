@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,7 +19,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ, Pcm
-from voxgate.pipeline.interface import FinishReason, SamplingOptions, Speech, SpeechRequest, Synthesizer
+from voxgate.pipeline.interface import FinishReason, SamplingOptions, Speech, SpeechRequest, Synthesizer, WordTime
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
@@ -37,11 +37,12 @@ _DEADLINE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class SynthesizedUtterance:
-    """`pcm`: float32 [n] at 24 kHz. `arrivals_s`: arrival of each frame, from the first text on."""
+    """`pcm`: float32 [n] at 24 kHz. `arrivals_s`: arrival of each frame, from the first text on. `words`: if asked."""
 
     pcm: NDArray[np.float32]
     ended: bool
     arrivals_s: list[float]
+    words: list[WordTime] = field(default_factory=list)
 
 
 class Speaker:
@@ -57,25 +58,36 @@ class Speaker:
         return list(self._synthesizer.voices)
 
     async def speak(
-        self, voice: str, written: str, seed: int, sampling: SamplingOptions, words_per_s: float = inf
+        self,
+        voice: str,
+        written: str,
+        seed: int,
+        sampling: SamplingOptions,
+        words_per_s: float = inf,
+        *,
+        words: bool = False,
     ) -> SynthesizedUtterance:
-        """Speak one utterance, with its text at once or word by word at `words_per_s`.
+        """Speak one utterance, with its text at once or word by word at `words_per_s`; `words`: with their times.
 
         Raises what `Synthesizer.open` and the iteration of `Speech` raise, and TimeoutError.
         """
         async with self._turn, asyncio.timeout(_DEADLINE_S):
-            speech = self._synthesizer.open(SpeechRequest(voice, sampling=sampling, seed=seed, paced=words_per_s < inf))
+            paced = words_per_s < inf
+            request = SpeechRequest(voice, sampling=sampling, seed=seed, paced=paced, words=words)
+            speech = self._synthesizer.open(request)
             clock_s = asyncio.get_running_loop().time
             began_s = clock_s()
             writing = asyncio.create_task(_write(speech, written, words_per_s))
             try:
                 parts, arrivals_s = [], []
+                times: list[WordTime] = []
                 async for chunk in speech:
                     parts.append(chunk.pcm)
+                    times += chunk.words
                     arrivals_s += [clock_s() - began_s] * chunk.frames
                     speech.advance(len(arrivals_s))
                 pcm = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-                return SynthesizedUtterance(pcm, speech.finish_reason is FinishReason.END, arrivals_s)
+                return SynthesizedUtterance(pcm, speech.finish_reason is FinishReason.END, arrivals_s, times)
             finally:
                 writing.cancel()
                 await speech.aclose()

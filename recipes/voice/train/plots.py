@@ -96,7 +96,8 @@ def draw(step: str, entries: Entries, out: Path) -> Path:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = step  # makes the output reproducible
+    # The salt makes the output reproducible; letters are smaller than their outlines.
+    matplotlib.rcParams |= {"svg.hashsalt": step, "svg.fonttype": "none", "path.simplify_threshold": 0.5}
     import matplotlib.pyplot as plt
 
     panels = FIGURES[step]

@@ -20,7 +20,7 @@ def test_demo_voice_has_the_published_frame_size() -> None:
     config = DecoderConfig.from_checkpoint(DEMO)
     assert config.frame_samples == 1920
     assert config.vocoder_left_context == 10
-    assert config.exact_left_context == 2 + 4 * 23 + 10
+    assert config.exact_left_context == 2 + 6 * 23 + 10
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(DecoderConfig)])

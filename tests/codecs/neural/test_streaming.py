@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from voxgate.codecs.neural.config import CodecMode
+from voxgate.codecs.neural.config import KEPT_STATES, CodecMode
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.streaming import OverlapDecoder, SlotDecoder, StatefulDecoder, load_slot_decoder
 
@@ -111,3 +111,19 @@ def test_both_modes_load_and_begin_alike(codec_mode: CodecMode, demo: CodecDecod
     decoder = load_slot_decoder(DEMO, 1, codec_mode, left_context=10)
     codes = random_codes(demo, rows=1, frames=3)
     assert (decode(decoder, codes, [1, 2]) - demo.decode_all(codes)).abs().max() < 1e-5
+
+
+def test_stream_behind_a_kept_state_equals_the_one_that_it_was_kept_of(small: CodecDecoder) -> None:
+    """To the bit, in any slot, whatever was decoded meanwhile; the first and the last place hold different states."""
+    codes = random_codes(small, rows=2, frames=9)
+    for decoder in both_strategies(small, slots=3):
+        heard = []
+        for row, place in ((0, 0), (1, KEPT_STATES - 1)):
+            decode(decoder, codes[row : row + 1, :5], [2, 3], first_slot=1)
+            decoder.keep_state(1, place)
+            heard.append(decoder.decode(codes[row : row + 1, 5:], torch.tensor([1]), torch.tensor([0])))
+        for row, place in ((0, 0), (1, KEPT_STATES - 1)):
+            for slot in (2, 0):
+                decoder.restore_state(slot, place)
+                again = decoder.decode(codes[row : row + 1, 5:], torch.tensor([slot]), torch.tensor([0]))
+                assert torch.equal(again, heard[row])

@@ -12,7 +12,7 @@ from typing import Any
 from cartesia import AsyncCartesia, Cartesia
 from remote import DriverClient, DriverReport, pieces, serve
 
-VOICE = "slt"
+VOICE = "heart"
 MODEL = "sonic-3"
 FORMAT: Any = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
 OPTIONS: dict[str, Any] = {"model_id": MODEL, "voice": VOICE, "output_format": FORMAT, "language": "en"}

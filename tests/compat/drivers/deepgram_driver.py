@@ -14,7 +14,7 @@ from deepgram.speak.v2.types.speak_v2interrupt import SpeakV2Interrupt
 from deepgram.speak.v2.types.speak_v2speak import SpeakV2Speak
 from remote import DriverClient, DriverReport, pieces, serve
 
-VOICE = "slt"
+VOICE = "heart"
 END = {"1": "Flushed", "2": "SpeechMetadata"}
 STOPPED = {"1": "Cleared", "2": "SpeechInterrupted"}
 

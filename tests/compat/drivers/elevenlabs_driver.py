@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from elevenlabs.client import ElevenLabs
 from remote import DriverClient, DriverReport, pieces, serve
 
-VOICE = "slt"
+VOICE = "heart"
 
 
 class ElevenLabsDriver(DriverClient):

@@ -12,7 +12,7 @@ from livekit.plugins import cartesia, deepgram, elevenlabs
 from remote import DriverClient, DriverReport, pieces, serve
 from voxgate.integrations import livekit as voxgate
 
-VOICE = "slt"
+VOICE = "heart"
 
 
 def make_tts(kind: str, url: str, session: aiohttp.ClientSession) -> Any:

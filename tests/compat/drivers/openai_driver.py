@@ -12,7 +12,7 @@ class OpenAiDriver(DriverClient):
 
     async def say(self, heard: DriverReport, text: str, stop_after_s: float | None) -> None:
         create = self.sdk.audio.speech.with_streaming_response.create
-        async with create(model="tts-1", voice="slt", input=text, response_format="pcm") as response:
+        async with create(model="tts-1", voice="heart", input=text, response_format="pcm") as response:
             async for chunk in response.iter_bytes():
                 heard.add(chunk)
                 if stop_after_s is not None and heard.audio_s >= stop_after_s:

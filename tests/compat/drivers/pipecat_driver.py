@@ -34,7 +34,7 @@ from remote import DriverClient, DriverReport, pieces, serve
 from voxgate.integrations.pipecat import VoxgateTTSService
 
 RATE_HZ = 24_000
-VOICE = "slt"
+VOICE = "heart"
 GIVE_UP_S = 3
 
 

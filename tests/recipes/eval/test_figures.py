@@ -27,8 +27,8 @@ _seeds = count()
 def pair(
     transcript: str, source_transcript: str = TEXT, *, group: str = "sentences", spoken: str = TEXT, **facts: object
 ) -> Pair:
-    key = UtteranceKey(VOICE, "slt", spoken, next(_seeds), 0.6, 0.6)
-    source = Measurement(UtteranceKey(SOURCE, "slt", spoken), True, 2.2, 0.2, 2.0, 0.0, source_transcript, 4.5)
+    key = UtteranceKey(VOICE, "heart", spoken, next(_seeds), 0.6, 0.6)
+    source = Measurement(UtteranceKey(SOURCE, "heart", spoken), True, 2.2, 0.2, 2.0, 0.0, source_transcript, 4.5)
     measurement = replace(Measurement(key, True, 2.2, 0.1, 2.0, 0.0, transcript, 4.0), **facts)
     return Pair(group, measurement, source)
 
@@ -62,13 +62,13 @@ def test_utterance_is_lost_below_half_of_source_words(transcript: str, source_tr
 
 
 def test_utterance_without_end_has_failed() -> None:
-    found = figures("slt", [pair(TEXT), pair(TEXT, ended=False), pair("")])
+    found = figures("heart", [pair(TEXT), pair(TEXT, ended=False), pair("")])
     assert (found.utterances, found.unended, found.lost, len(found.failed)) == (3, 1, 1, 2)
 
 
 def test_words_said_twice_are_a_failure_unless_the_source_is_heard_so_too() -> None:
     twice = "one two two three four five six"
-    assert figures("slt", [pair(twice), pair(TEXT)]).said_twice == 1
+    assert figures("heart", [pair(twice), pair(TEXT)]).said_twice == 1
     assert pair(twice).failed
     assert not pair(twice, twice).failed
 
@@ -77,7 +77,7 @@ def test_checked_utterances_count_as_failures_only() -> None:
     lost, heard = pair("one two"), pair("one two", "one two three four")
     assert suspicious(lost.measurement)
     assert suspicious(heard.measurement)
-    found = figures("slt", [pair(TEXT)], [lost, heard], unsuspected=7)
+    found = figures("heart", [pair(TEXT)], [lost, heard], unsuspected=7)
     assert (found.utterances, found.lost, len(found.failed)) == (10, 1, 1)
     assert found.word_errors["everything"].voice == 0
 
@@ -97,7 +97,7 @@ def test_failures_are_suspected_without_a_source(transcript: str, ended: bool, s
 
 
 def test_unscored_utterances_have_no_opinion_scores() -> None:
-    found = figures("slt", [pair(TEXT, mos=4.0), pair(TEXT, mos=None), pair(TEXT, group="talk", mos=None)])
+    found = figures("heart", [pair(TEXT, mos=4.0), pair(TEXT, mos=None), pair(TEXT, group="talk", mos=None)])
     assert set(found.mos) == {"sentences", "everything"}
     assert (found.mos["everything"].utterances, found.mos["everything"].voice) == (1, 4.0)
     assert found.word_errors["talk"].voice == 0
@@ -107,11 +107,11 @@ def test_changes_within_long_texts() -> None:
     paragraphs = [pair(TEXT, group="paragraphs", drift_db=db, speaker_kept=kept) for db, kept in ((-2, 0.9), (1, 0.8))]
     for one in paragraphs:
         object.__setattr__(one, "source", replace(one.source, drift_db=0.5, speaker_kept=0.95))
-    long = figures("slt", [pair(TEXT), *paragraphs]).long
+    long = figures("heart", [pair(TEXT), *paragraphs]).long
     assert long is not None
     assert (long.drift_db, long.most_drift_db, long.source_drift_db) == (1.5, 2, 0.5)
     assert (long.speaker_kept, long.source_speaker_kept) == (0.8, 0.95)
-    assert figures("slt", [pair(TEXT)]).long is None
+    assert figures("heart", [pair(TEXT)]).long is None
 
 
 def test_similarity_of_speakers() -> None:
@@ -126,32 +126,34 @@ def test_similarity_of_speakers() -> None:
 
 
 def test_duration_ratio_uses_speech_without_silence() -> None:
-    found = figures("slt", [pair(TEXT, speech_s=2.1), pair(TEXT, speech_s=2.5, seconds=4.0)])
+    found = figures("heart", [pair(TEXT, speech_s=2.1), pair(TEXT, speech_s=2.5, seconds=4.0)])
     assert found.duration_ratio == pytest.approx(1.15)
     assert found.duration_near == 0.5
 
 
 def test_paragraph_ratios_are_separate() -> None:
-    found = figures("slt", [pair(TEXT), pair(TEXT, group="paragraphs", speech_s=2.4)])
+    found = figures("heart", [pair(TEXT), pair(TEXT, group="paragraphs", speech_s=2.4)])
     assert found.duration_ratio == 1
     assert found.paragraph_ratios == pytest.approx([1.2])
 
 
 def test_first_sound_within_two_frames() -> None:
-    found = figures("slt", [pair(TEXT, leading_silence_s=0.16), pair(TEXT, leading_silence_s=0.17)])
+    found = figures("heart", [pair(TEXT, leading_silence_s=0.16), pair(TEXT, leading_silence_s=0.17)])
     assert found.first_sound_near == 0.5
     assert found.leading_silence_ms_max == pytest.approx(170)
 
 
 def test_opinion_scores_are_means_and_a_reading_counts_once() -> None:
-    scores = figures("slt", [pair(TEXT, mos=4.2), pair(TEXT, mos=3.8), pair(TEXT, group="talk", mos=2.0)]).mos
+    scores = figures("heart", [pair(TEXT, mos=4.2), pair(TEXT, mos=3.8), pair(TEXT, group="talk", mos=2.0)]).mos
     assert (scores["sentences"].voice, scores["sentences"].source) == pytest.approx((4.0, 4.5))
     assert 3.8 <= scores["sentences"].worst < 4.0
     assert scores["everything"].voice == pytest.approx(10 / 3)
 
 
 def test_numbers_combine_four_sets() -> None:
-    errors = figures("slt", [pair(TEXT), pair("", group="times", spoken="so no."), pair("", group="names")]).word_errors
+    errors = figures(
+        "heart", [pair(TEXT), pair("", group="times", spoken="so no."), pair("", group="names")]
+    ).word_errors
     assert errors["numbers"].words == 2
     assert set(errors) == {"sentences", "times", "names", "numbers", "everything"}
     assert errors["everything"].words == 8

@@ -7,9 +7,9 @@ from pathlib import Path
 from eval.measurements import VOICE, Measurement, MeasurementLog, UtteranceKey
 
 FIRST = Measurement(
-    UtteranceKey(VOICE, "slt", "hello.", 1, 0.6, 0.45), True, 1.0, 0.1, 0.8, 0.0, "hello", 4.5, (0.6, 0.8), 0.9, -0.5
+    UtteranceKey(VOICE, "heart", "hello.", 1, 0.6, 0.45), True, 1.0, 0.1, 0.8, 0.0, "hello", 4.5, (0.6, 0.8), 0.9, -0.5
 )
-OTHER = Measurement(UtteranceKey(VOICE, "slt", "hello.", 2, 0.6, 0.45), False, 2.0, 0.1, 0.8, 0.0, "low")
+OTHER = Measurement(UtteranceKey(VOICE, "heart", "hello.", 2, 0.6, 0.45), False, 2.0, 0.1, 0.8, 0.0, "low")
 
 
 def test_log_is_read_as_written(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from eval.word_times import WordTimeFigures
 ERRORS = WordErrors(200, 2000, 0.012, 0.01, 0.014, 0.003)
 SCORES = MosFigures(800, 4.4, 4.1, 4.6)
 GOOD = VoiceFigures(
-    voice="slt",
+    voice="heart",
     word_errors={"sentences": ERRORS, "times": ERRORS},
     mos={"everything": SCORES},
     utterances=2000,
@@ -37,7 +37,7 @@ GOOD = VoiceFigures(
 )
 SPEED = SynthesisSpeed(0.4, 0.38, 30.0)
 ALL = [replace(GOOD, voice=voice) for voice in ("a", "b", "c", "d", "all")]
-RESULTS = Results((0.6, 0.6), QUICK, 54.0, ALL, {}, None, {}, {}, WordTimeFigures(600, 18, 45, -3), [], SPEED)
+RESULTS = Results((0.6, 0.6), QUICK, 54.0, ALL, {}, None, {}, {}, WordTimeFigures(600, 18, 45, -3), None, [], SPEED)
 
 
 def unmet(results: Results) -> list[str]:
@@ -73,12 +73,14 @@ def test_each_target_can_be_missed() -> None:
     assert unmet(changed(first_sound_near=0.999)) == ["first sound within two frames"]
     late = replace(RESULTS, word_times=WordTimeFigures(600, 20.5, 45, -3))
     assert unmet(late) == ["starts of words, median error (heart's teacher)"]
+    own = replace(RESULTS, own_word_times=WordTimeFigures(600, 20.5, 45, -3))
+    assert unmet(own) == ["starts of words, median error (heart)"]
     assert unmet(replace(RESULTS, speed=SynthesisSpeed(0.51, 0.5, 30.0))) == ["real-time factor on one core"]
 
 
 def test_unmeasured_figures_are_left_out() -> None:
     shown = tables(replace(RESULTS, voices=[GOOD], speed=None))
-    assert "| word errors | slt |\n" in shown
+    assert "| word errors | heart |\n" in shown
     assert "real-time" not in shown
     assert "| sentences | 1.2% (1.0% to 1.4%); source 0.3% |" in shown
     assert "| everything | 4.40 (lowest 5 %: 4.10); source 4.60 |" in shown

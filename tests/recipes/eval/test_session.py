@@ -11,6 +11,7 @@ import pytest
 from eval.judge import Judgement
 from eval.measurements import VOICE, MeasurementLog, UtteranceKey
 from eval.plan import EvaluationText, Task
+from eval.run import require_measured
 from eval.session import Speaker, SynthesizedUtterance, perform
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.virtual_time import run
@@ -18,7 +19,7 @@ from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.interface import SamplingOptions
 
 TASKS = [
-    Task(EvaluationText("sentences", text, text), UtteranceKey(VOICE, "slt", text))
+    Task(EvaluationText("sentences", text, text), UtteranceKey(VOICE, "heart", text))
     for text in ("one.", "two.", "three.")
 ]
 
@@ -36,7 +37,7 @@ async def make(task: Task) -> tuple[np.ndarray, bool]:
 
 async def test_measurements_are_logged(tmp_path: Path) -> None:
     log = MeasurementLog(tmp_path / "measurements")
-    await perform("slt", TASKS, make, ConstantJudge(), log)
+    await perform("heart", TASKS, make, ConstantJudge(), log)
     assert [
         (measurement.seconds, measurement.ended, measurement.mos, measurement.transcript) for measurement in log
     ] == [
@@ -56,21 +57,21 @@ async def test_run_continues_a_stopped_one(tmp_path: Path) -> None:
         return await make(task)
 
     log = MeasurementLog(tmp_path / "measurements")
-    await perform("slt", TASKS[:2], make_two, ConstantJudge(), log)
+    await perform("heart", TASKS[:2], make_two, ConstantJudge(), log)
     with pytest.raises(ExceptionGroup):
-        await perform("slt", TASKS, make_two, ConstantJudge(), log)
+        await perform("heart", TASKS, make_two, ConstantJudge(), log)
     again = MeasurementLog(tmp_path / "measurements")
     assert len(again) == 2
-    await perform("slt", TASKS, make_two, ConstantJudge(), again)
+    await perform("heart", TASKS, make_two, ConstantJudge(), again)
     assert made == ["one.", "two.", "three.", "three."]
     assert len(again) == 3
 
 
 async def test_missing_score_is_added(tmp_path: Path) -> None:
     log = MeasurementLog(tmp_path / "measurements")
-    await perform("slt", [replace(task, scored=False) for task in TASKS], make, ConstantJudge(), log)
+    await perform("heart", [replace(task, scored=False) for task in TASKS], make, ConstantJudge(), log)
     assert [measurement.mos for measurement in log] == [None] * 3
-    await perform("slt", TASKS[:1], make, ConstantJudge(), log)
+    await perform("heart", TASKS[:1], make, ConstantJudge(), log)
     again = MeasurementLog(tmp_path / "measurements")
     assert [measurement.mos for measurement in again] == [1.0, None, None]
 
@@ -78,10 +79,16 @@ async def test_missing_score_is_added(tmp_path: Path) -> None:
 async def test_no_task_starts_after_deadline(tmp_path: Path) -> None:
     log = MeasurementLog(tmp_path / "measurements")
     now_s = asyncio.get_running_loop().time()
-    await perform("slt", TASKS, make, ConstantJudge(), log, until_s=now_s)
+    await perform("heart", TASKS, make, ConstantJudge(), log, until_s=now_s)
     assert len(log) == 0
-    await perform("slt", TASKS, make, ConstantJudge(), log, until_s=now_s + 60)
+    await perform("heart", TASKS, make, ConstantJudge(), log, until_s=now_s + 60)
     assert len(log) == 3
+
+
+def test_voice_without_measurements_ends_evaluation() -> None:
+    with pytest.raises(ValueError, match=r"no utterance of slt began within 0\.5 minutes"):
+        require_measured({"slt": []}, 0.5)
+    require_measured({}, 0.5)
 
 
 TEXT = "One two three four five six."

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eval.word_times import figures, measure
+from eval.session import SynthesizedUtterance
+from eval.word_times import VOICE, figures, measure, measure_own
 from train.speech.reading import PAUSE, Reading, TimedPhone, TimedWord
+from voxgate.pipeline.interface import SamplingOptions, WordTime
 
 DEMO = Path(__file__).parents[3] / "voices" / "demo"
 
@@ -33,3 +35,23 @@ def test_every_word_of_the_sentences_is_aligned() -> None:
     assert found is not None
     assert found.words > 20
     assert 0 < found.median_ms < 1000
+
+
+class LateSpeaker:
+    """Speaks as the teacher reads, half a second later, and reports the words' starts 30 ms before that."""
+
+    async def speak(self, voice: str, written: str, *_: object, words: bool) -> SynthesizedUtterance:
+        assert voice == VOICE
+        assert words
+        reading = EvenTeacher().read(written)
+        pcm = np.concatenate([np.zeros(12_000, np.float32), reading.samples])
+        starts_ms = [round(1000 * word.start_s) + 500 - 30 for word in reading.words]
+        times = [WordTime("", 0, 0, start_ms, start_ms + 300) for start_ms in starts_ms]
+        return SynthesizedUtterance(pcm, True, [], times)
+
+
+async def test_words_of_the_voice_are_compared_with_the_reading_warped_onto_it() -> None:
+    found = await measure_own(LateSpeaker(), SamplingOptions(), EvenTeacher(), 70)  # type: ignore[arg-type]
+    assert found.words > 20
+    assert 20 <= found.median_ms <= 40
+    assert -40 <= found.late_ms <= -20
