@@ -1,6 +1,8 @@
 // From packets to the loudspeaker and to a file: decoder, player and recording of one utterance at a time.
 
-const NO_REPORT = { played: 0, written: 0, underruns: 0, waits: 0, dropped: 0 };
+const NO_REPORT = { type: "none", played: 0, written: 0, underruns: 0, waits: 0, dropped: 0, at: 0 };
+const RUNNING = new Set(["audible", "progress"]); // reports after which playback goes on
+const REPORT_S = 0.2; // more than between two reports
 const WAV_HEADER_BYTES = 44;
 const FULL_SCALE = 32768; // of 16-bit samples
 
@@ -158,6 +160,15 @@ export class Player {
 
   get played_ms() {
     return this.rate ? Math.round((1000 * this.report.played) / this.rate) : 0;
+  }
+
+  // The position that is heard now, by the audio clock between two reports.
+  get heard_ms() {
+    if (!this.parts || !this.rate) return 0;
+    const { context } = this.parts;
+    const since = RUNNING.has(this.report.type) ? Math.min(REPORT_S, context.currentTime - this.report.at) : 0;
+    const latency = context.outputLatency || context.baseLatency || 0;
+    return 1000 * Math.max(0, this.report.played / this.rate + since - latency);
   }
 
   // The loudness of each of `bars` frequency bands, 0 to 1, for display.

@@ -79,7 +79,7 @@ class Playback extends AudioWorkletProcessor {
 
   report(type) {
     const { utterance, played, written, underruns, waits, dropped } = this;
-    this.port.postMessage({ type, utterance, played, written, underruns, waits, dropped });
+    this.port.postMessage({ type, utterance, played, written, underruns, waits, dropped, at: currentTime });
   }
 
   process(_, [[output]]) {

@@ -116,6 +116,8 @@ class PhoneTable:
     mean_hops: Array
     """[phones]: mean duration."""
     pronunciation: Pronunciation
+    phones: tuple[str, ...] = ()
+    """Names of the phones; empty where the file does not tell them."""
 
 
 def load_phone_table(checkpoint: TalkerCheckpoint) -> PhoneTable | None:
@@ -141,6 +143,7 @@ def load_phone_table(checkpoint: TalkerCheckpoint) -> PhoneTable | None:
                 outputs=tensors["letters.outputs"],
                 output_bias=tensors["letters.output_bias"],
             ),
+            phones=tuple(metadata.get("phones", "").split()),
         )
         digest = metadata["codebook"]
     except (OSError, SafetensorError, KeyError) as error:
@@ -180,6 +183,8 @@ def _check_shapes(table: PhoneTable, path: Path, codebook: int) -> None:
             raise CheckpointError(f"{path}: {name} has shape {list(tensor.shape)}, expected {list(shape)}")
         if not np.isfinite(tensor).all():
             raise CheckpointError(f"{path}: {name} holds values that are not finite")
+    if len(table.phones) not in (0, phones):
+        raise CheckpointError(f"{path} must name its {phones} phones, got {len(table.phones)} names")
     if not places % 2:
         raise CheckpointError(f"{path}: letters.inputs must have an odd number of places, got {places}")
 

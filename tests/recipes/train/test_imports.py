@@ -10,7 +10,13 @@ import train
 
 FOLDER = Path(train.__file__).parent
 INSTALLED = {"onnxruntime", "hibari", "torch", "numpy", "tokenizers", "safetensors"}
-AT_HOME = {"text/corpus.py", "speech/word_times.py", "speech/check_word_times.py", "plots.py"}
+AT_HOME = {
+    "text/corpus.py",
+    "speech/word_times.py",
+    "speech/check_word_times.py",
+    "speech/check_visemes.py",
+    "plots.py",
+}
 """Commands that run where this project is installed."""
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from train.speech import synthesis as speech
-from train.speech.check_word_times import true_spans
+from train.speech.check_word_times import errors_table, true_spans, word_time_errors
 from train.speech.letters import LETTERS, PhoneIndices, train_letters
 from train.speech.reading import PHONES, Reading, TimedPhone, TimedWord
 from train.speech.synthesis import sentence
@@ -77,6 +77,18 @@ def test_true_spans_are_relative_to_sentence() -> None:
     np.testing.assert_allclose(
         true_spans(READING, sentence(READING)), np.array([[0, 100], [100, 420]]) + 1000 * LEADING_SILENCE_S, atol=1
     )
+
+
+def test_errors_include_word_starts_and_ends() -> None:
+    row = word_time_errors([[(0, 100), (100, 400)]], [[(0, 90), (90, 100)]])
+    assert (row.words, row.most_ms, row.mean_ms, row.late_ms, row.near) == (2, 300, 80, 80, 0.75)
+
+
+def test_table_has_every_figure() -> None:
+    row = word_time_errors([[(0, 100), (100, 400)]], [[(0, 90), (90, 100)]])
+    head, line = errors_table({"word times": row}).splitlines()
+    assert line.split() == ["word", "times", "10", "80", "213", "291", "300", "80", "75.0%"]
+    assert head.split()[3:] == ["median", "mean", "p90", "p99", "max", "late", "within", "100", "ms"]
 
 
 LEXICON_PHONES = 27

@@ -8,12 +8,12 @@ frame by frame; both are compared with the teacher's word times, which are exact
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from voxgate.benchmarks.words import Spans, errors_table, word_time_errors
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
 from voxgate.pipeline.alignment.coarse import CoarseScorer
 from voxgate.pipeline.alignment.lazy import LazyWordAligner
@@ -31,6 +31,48 @@ SENTENCES = 300
 """Number of sentences."""
 LOOKAHEAD_FRAMES = 3
 """Frames generated beyond the playback position at an interrupt, in the worst case."""
+NEAR_MS = 100
+Spans = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class WordTimeErrors:
+    """Absolute errors of the beginnings and ends of words; `late_ms` is the mean of the signed errors."""
+
+    words: int
+    median_ms: float
+    mean_ms: float
+    p90_ms: float
+    p99_ms: float
+    most_ms: float
+    late_ms: float
+    near: float
+    """Share of the errors up to NEAR_MS."""
+
+
+def word_time_errors(reported: list[Spans], reference: list[Spans]) -> WordTimeErrors:
+    """Compares the spans of the same words, text by text."""
+    signed = np.concatenate([np.subtract(one, two) for one, two in zip(reported, reference, strict=True)])
+    absolute = np.abs(signed)
+    return WordTimeErrors(
+        words=sum(map(len, reported)),
+        median_ms=float(np.median(absolute)),
+        mean_ms=float(absolute.mean()),
+        p90_ms=float(np.percentile(absolute, 90)),
+        p99_ms=float(np.percentile(absolute, 99)),
+        most_ms=float(absolute.max()),
+        late_ms=float(signed.mean()),
+        near=float(np.mean(absolute <= NEAR_MS)),
+    )
+
+
+def errors_table(rows: dict[str, WordTimeErrors]) -> str:
+    """Formats the figures as a table in plain text."""
+    lines = [f"{'error in ms':<32} median   mean    p90    p99    max   late   within {NEAR_MS} ms"]
+    for name, row in rows.items():
+        figures = (row.median_ms, row.mean_ms, row.p90_ms, row.p99_ms, row.most_ms, row.late_ms)
+        lines.append(f"{name:<32}" + "".join(f"{figure:7.0f}" for figure in figures) + f"{row.near:14.1%}")
+    return "\n".join(lines)
 
 
 def aligned_spans(text: str, scorer: AcousticScorer, pcm: NDArray[np.float32], codes: NDArray[np.int16]) -> Spans:
