@@ -9,8 +9,9 @@ from ..access.auth import AccessControl
 from ..access.rights import PUBLIC
 from ..engine import EngineStatus
 from ..settings import SettingsError
-from ..transport.buffer_limits import ReadBudget, ReadSizeLimit
+from ..transport.buffer_limits import ReadSizeLimit
 from ..transport.connection_pool import ConnectionPlace, ConnectionPool
+from ..transport.turn_budget import TURN_BYTES, TurnBudget
 from .application import HttpApplication, RouteGroup
 from .routes import metrics_route, probe_routes
 from .sniffer import ProtocolSniffer
@@ -42,7 +43,7 @@ class AdminListener:
         ]
         self._http = HttpApplication(groups, access, _BODY_BYTES)
         self._pool = ConnectionPool(ADMIN_CONNECTIONS, HEAD_TIMEOUT_S)
-        self._budget = ReadBudget()
+        self._budget = TurnBudget(TURN_BYTES)
         self._server: asyncio.Server | None = None
 
     @property

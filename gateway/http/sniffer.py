@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from ..transport.buffer_limits import ReadBudget, ReadSizeLimit
+from ..transport.buffer_limits import ReadSizeLimit
 from ..transport.connection_pool import ConnectionPlace, ConnectionPool
+from ..transport.turn_budget import TurnBudget
 
 ServerFactory = Callable[[ConnectionPlace], asyncio.Protocol | ReadSizeLimit]
 """Makes the protocol that serves a connection and releases its place."""
@@ -43,7 +44,7 @@ class ProtocolSniffer(asyncio.Protocol):
         pool: ConnectionPool,
         websocket: ServerFactory,
         http: ServerFactory,
-        budget: ReadBudget,
+        budget: TurnBudget,
         place: ConnectionPlace | None = None,
     ) -> None:
         self._pool = pool

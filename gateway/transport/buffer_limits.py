@@ -1,8 +1,8 @@
 """Bounds what is read from and written to a connection at once.
 
 Reads: asyncio reads up to 256 KiB in one callback, which can hold thousands of small frames; parsing them all would
-delay every other connection, as would parsing a little of thousands of connections. `ReadSizeLimit` reads little, and a
-`ReadBudget` bounds what all connections parse before the event loop runs on.
+delay every other connection, as would parsing a little of thousands of connections. `ReadSizeLimit` reads little, and
+its budget bounds what all connections parse before the event loop runs on.
 
 Writes: with the kernel's default buffers of megabytes, a client that reads steadily blocks for half a minute each time
 they are full, which looks like a slow consumer. `limit_send_buffer` keeps them small, so that a slow consumer is
@@ -15,14 +15,13 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections import deque
 from collections.abc import Callable
 from typing import cast
 
+from .turn_budget import TurnBudget
+
 READ_SIZE_BYTES = 1024
 """Bytes read in one callback: longer than most messages; at most about 170 frames, which take 2 ms to parse."""
-TURN_BYTES = 2048
-"""Bytes parsed in one turn of the event loop, exceeded by less than one read: at most about 5 ms of small frames."""
 LEAST_BYTES = 64
 """What a read counts at least: waking a task takes 0.1 ms, whatever was read."""
 WRITE_LIMIT_BYTES = 4096
@@ -32,63 +31,13 @@ UNSENT_BYTES = 16_384
 _TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
 
 
-class ReadBudget:
-    """Bytes that all connections of an event loop may parse in one of its turns; what exceeds them waits its turn.
-
-    Callers with waiting connections take turns, so that one with hundreds of them does not delay the others.
-    """
-
-    def __init__(self, bytes_per_turn: int = TURN_BYTES) -> None:
-        self._bytes_per_turn = self._left = bytes_per_turn
-        self._waiting: dict[str, deque[tuple[int, Callable[[], None]]]] = {}
-        """What waits, by caller; the order of the dict is the order of turns."""
-        self._next_turn: asyncio.Handle | None = None
-
-    def take(self, nbytes: int) -> bool:
-        """Takes `nbytes` of this turn; takes none and returns False when they are used up, or others wait already."""
-        self._schedule()
-        if self._waiting or self._left <= 0:
-            return False
-        self._left -= nbytes
-        return True
-
-    def wait(self, nbytes: int, parse: Callable[[], None], caller: str) -> None:
-        """Calls `parse` in a later turn that has budget left, when it is the turn of `caller`."""
-        self._schedule()
-        self._waiting.setdefault(caller, deque()).append((nbytes, parse))
-
-    def call(self, nbytes: int, work: Callable[[], None], caller: str) -> None:
-        """Calls `work`, which takes as long as parsing `nbytes`: now, or as `wait` does."""
-        if self.take(nbytes):
-            work()
-        else:
-            self.wait(nbytes, work, caller)
-
-    def _schedule(self) -> None:
-        if self._next_turn is None:
-            self._next_turn = asyncio.get_running_loop().call_soon(self._begin_turn)
-
-    def _begin_turn(self) -> None:
-        self._next_turn = None
-        self._left = self._bytes_per_turn
-        while self._waiting and self._left > 0:
-            caller = next(iter(self._waiting))
-            queue = self._waiting.pop(caller)
-            nbytes, parse = queue.popleft()
-            if queue:
-                self._waiting[caller] = queue
-            self._left -= nbytes
-            self._schedule()
-            parse()
-
-
 class ReadSizeLimit(asyncio.BufferedProtocol):
     """Passes a connection on to `protocol`, little at a time; pauses reading while the `budget` is used up."""
 
     def __init__(
         self,
         protocol: asyncio.Protocol,
-        budget: ReadBudget,
+        budget: TurnBudget,
         caller: Callable[[], str],
         read_bytes: int = READ_SIZE_BYTES,
     ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import NamedTuple, Protocol
 
 from voxgate.pipeline.errors import GenerationFailed, VoxgateError
@@ -39,6 +39,10 @@ _CLOSE_DEADLINE_S = 60.0
 """Seconds for the end of a speech; the pipeline's own deadlines are shorter. Only a defect reaches this one."""
 _BLOCKED_POLL_S = 0.5
 """Interval at which the session judges a client while a write to it is blocked."""
+END_STEPS = 3
+"""What the end of a socket or of a session counts among the steps of a turn of the event loop."""
+UTTERANCE_END_STEPS = 8
+"""What each active utterance adds to that: its speech is closed, and its record written."""
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +92,15 @@ class Connection:
         self,
         socket: Socket,
         speech_closer: SpeechCloser,
+        take_turn: Callable[[int], Awaitable[None]],
         message_delay_s: Callable[[float], float] = lambda _: 0.0,
     ) -> None:
-        """`message_delay_s`: called at each message with the time; returns the seconds after which it is handled."""
+        """`take_turn` returns when so many steps may be done; one is handling a message, or encoding a chunk.
+
+        `message_delay_s`: called at each message with the time; returns the seconds after which it is handled.
+        """
         self._socket = socket
+        self._take_turn = take_turn
         self._message_delay_s = message_delay_s
         self._speech_closer = speech_closer
         self._loop = asyncio.get_running_loop()
@@ -126,6 +135,7 @@ class Connection:
                 try:
                     # The end of either half ends the other, which may wait for something that only the first one does.
                     await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
+                    await self._take_turn(END_STEPS + UTTERANCE_END_STEPS * len(session.active))
                 finally:
                     readers = (reader.task for reader in self._readers.values())
                     for task in (*halves, *readers, *self._jobs):
@@ -140,6 +150,7 @@ class Connection:
                 message = await self._socket.receive()
                 # At least one turn of the event loop, so that messages that wait together do not delay the others.
                 await asyncio.sleep(self._message_delay_s(self._loop.time()))
+                await self._take_turn(1)
                 self._session.receive(message, self._loop.time())
                 self.wake()
                 while self._session.answer_interrupts():
@@ -157,7 +168,8 @@ class Connection:
             while True:
                 self._changed.clear()
                 while (wake_s := self._session.next_wake_s(now_s := self._loop.time())) <= now_s + TIMER_SLACK_S:
-                    if (effect := self._session.next_effect(now_s)) is None:
+                    await self._take_turn(1)
+                    if (effect := self._session.next_effect(self._loop.time())) is None:
                         break
                     await self._perform(effect)
                     self._can_receive.set()
@@ -216,6 +228,7 @@ class Connection:
     async def _read_speech(self, utterance: ServerUtterance, speech: Speech, has_room: asyncio.Event) -> None:
         try:
             async for chunk in speech:
+                await self._take_turn(1)
                 self._session.on_audio(utterance, chunk)
                 # Most chunks wait in the outbox: the writer is woken only for what is due before its timer.
                 if self._session.next_wake_s(self._loop.time()) < self._next_wake_s:

@@ -176,7 +176,7 @@ class HandshakeAuthenticator:
         if resume is None:
             raise BadMessage("the first message of a socket opened with ?resume=SESSION must be resume")
         grant = connection.grant or self._grant(credential, connection)
-        connection.resumed = self._sessions.resume(session, resume, grant, connection)
+        connection.go_on_with(self._sessions.resume(session, resume, grant, connection), grant.caller.name)
 
     async def _close(self, connection: BoundedConnection, reason: str) -> None:
         """Waits for the client's close frame: with unread data, an earlier end would destroy error and close frame.

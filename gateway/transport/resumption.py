@@ -23,9 +23,12 @@ from ..errors import ResumeFailed
 from ..observability.events import DETACHED, EXPIRED, RESUMED, Observer
 from ..resume_messages import ReceivedMessage, Resume, ResumedMessage, ResumeOffer
 from .connection import Socket, SocketClosed
+from .turn_budget import TurnBudget
 
 UNCONFIRMED_BYTES = 262_144
 """Bytes sent and not confirmed above which writes are blocked: more than a second of any paced format."""
+UNCONFIRMED_TEXT_BYTES = 65_536
+"""Of these, bytes of text: audio takes a talker slot, but any of thousands of sockets can have its pings answered."""
 MESSAGE_OVERHEAD_BYTES = 64
 """What a kept message counts besides its payload."""
 CONFIRM_MESSAGES = 64
@@ -34,6 +37,8 @@ CONTESTED_S = 2.0
 """Seconds that a session without a connection keeps talker slots for which others wait."""
 POLL_S = 0.25
 """Interval at which a session without a connection looks whether others wait."""
+HEARD_MESSAGES = 16
+"""Messages with audio, 0.3 to 1.3 s of it, that a client has to receive before it may be away as long as at first."""
 TOKEN_BYTES = 24
 
 log = logging.getLogger(__name__)
@@ -70,24 +75,40 @@ class ResumableSocket:
     """
 
     def __init__(
-        self, name: str, socket: LosableSocket, within_s: float, contested: Callable[[], bool], observer: Observer
+        self,
+        name: str,
+        socket: LosableSocket,
+        within_s: float,
+        contested: Callable[[], bool],
+        observer: Observer,
+        steps: TurnBudget,
+        caller: str,
     ) -> None:
+        """`steps`: of all sessions in a turn of the event loop; `caller`: whose turn it is."""
         self.name = name
         self.watcher: Watcher
         self.ended = False
         """Whether the session has ended, so that nothing can resume it."""
         self._within_s, self._contested, self._observer = within_s, contested, observer
+        self._steps, self._caller = steps, caller
         self._loop = asyncio.get_running_loop()
         self._socket: LosableSocket | None = socket
         self._close_code: int | None = None
-        self._detached_s = 0.0
+        self._since_s = 0.0
+        """When the present connection began, or the last one was lost."""
+        self._away_s = 0.0
+        """Time before that in which the client has heard nothing: without a connection, or on one that was no use."""
+        self._heard = 0
+        """Messages with audio that it has received since then."""
+        self._useful = True
+        """Whether it has received enough on the present connection."""
         self._looks = 0
         """Looks in a row at which others waited for what the session holds."""
         self._timer: asyncio.Handle | None = None
         """Calls `_check_patience` while there is no connection."""
         self._kept: deque[str | bytes] = deque()
         """The messages after the first `_confirmed` ones, of which `_written` went to the present connection."""
-        self._kept_bytes = 0
+        self._kept_bytes = self._kept_text_bytes = 0
         self._confirmed = self._written = self._sent = 0
         self._received = self._received_confirmed = 0
         self._tokens = [self._new_token()]
@@ -114,8 +135,12 @@ class ResumableSocket:
 
     def _drop_until(self, messages: int) -> None:
         while self._confirmed < messages:
-            self._kept_bytes -= _kept_bytes(self._kept.popleft())
+            message = self._kept.popleft()
+            self._count_kept(message, -1)
+            self._heard += isinstance(message, bytes)
             self._confirmed += 1
+        if self._heard >= HEARD_MESSAGES or not self._kept:
+            self._away_s, self._heard, self._useful = 0.0, 0, True
 
     def lose(self) -> None:
         """Gives up the connection, whose client does not read."""
@@ -148,7 +173,7 @@ class ResumableSocket:
             raise SocketClosed
         behind = self._written < self._sent
         self._kept.append(message)
-        self._kept_bytes += _kept_bytes(message)
+        self._count_kept(message, 1)
         self._sent += 1
         if not behind:
             self._write_next()
@@ -161,7 +186,13 @@ class ResumableSocket:
 
     @property
     def _full(self) -> bool:
-        return self._written < self._sent or self._kept_bytes > UNCONFIRMED_BYTES
+        much = self._kept_bytes > UNCONFIRMED_BYTES or self._kept_text_bytes > UNCONFIRMED_TEXT_BYTES
+        return much or self._written < self._sent
+
+    def _count_kept(self, message: str | bytes, times: int) -> None:
+        size = times * (len(message) + MESSAGE_OVERHEAD_BYTES)
+        self._kept_bytes += size
+        self._kept_text_bytes += size if isinstance(message, str) else 0
 
     async def wait_writable(self) -> None:
         """Waits until writes are not blocked. Raises SocketClosed. Cancelling it loses nothing."""
@@ -219,6 +250,8 @@ class ResumableSocket:
         if old is not None:
             self._detach()
             old.abort()
+        now_s = self._loop.time()
+        self._away_s, self._since_s, self._useful = self._away_s + now_s - self._since_s, now_s, False
         self._drop_until(resume.received)
         self._written = resume.received
         self._tokens = [resume.token, self._new_token()]
@@ -238,7 +271,9 @@ class ResumableSocket:
         """Sends again what the client has not received, then waits until `socket` is replaced or closed."""
         while socket is self._socket and self._written < self._sent:
             if not socket.blocked:
-                self._write_next()
+                await self._steps.enter(self._caller, 1)
+                if socket is self._socket and self._written < self._sent:
+                    self._write_next()
                 continue
             try:
                 await socket.wait_writable()
@@ -278,13 +313,16 @@ class ResumableSocket:
             self._end(socket.close_code)
 
     def _detach(self) -> None:
-        self._socket, self._detached_s, self._looks = None, self._loop.time(), 0
+        now_s = self._loop.time()
+        # Otherwise a client that never reads could hold its slots by resuming again and again.
+        self._away_s = 0.0 if self._useful else self._away_s + now_s - self._since_s
+        self._socket, self._since_s, self._looks = None, now_s, 0
         self._observer.resumption(DETACHED)
         log.info("session detached", extra={"session": self.name})
         self.watcher.on_detached()
         self._notify()
         self._stop_timer()
-        self._timer = self._loop.call_soon(self._check_patience)
+        self._timer = self._loop.call_soon(self._look_again)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -309,14 +347,19 @@ class ResumableSocket:
 
     def _check_patience(self) -> None:
         """Ends a session that has had no connection for too long. A timer: its reader may wait for its writer."""
+        self._stop_timer()
         if self._socket is not None or self.ended:
             return
-        waited_s = self._loop.time() - self._detached_s
+        waited_s = self._away_s + self._loop.time() - self._since_s
         self._looks = self._looks + 1 if waited_s >= CONTESTED_S and self._contested() else 0
         if waited_s >= self._within_s or self._looks > 1:  # a slot may just be on its way to those who wait
             self._end(None)
         else:
-            self._timer = self._loop.call_later(min(POLL_S, self._within_s - waited_s), self._check_patience)
+            self._timer = self._loop.call_later(min(POLL_S, self._within_s - waited_s), self._look_again)
+
+    def _look_again(self) -> None:
+        """Checks the patience soon: thousands of connections may have been lost in the same moment."""
+        self._steps.call(1, self._check_patience, self._caller)
 
     def _new_token(self) -> str:
         return secrets.token_urlsafe(TOKEN_BYTES)
@@ -324,7 +367,3 @@ class ResumableSocket:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _kept_bytes(message: str | bytes) -> int:
-    return len(message) + MESSAGE_OVERHEAD_BYTES

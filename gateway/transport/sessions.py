@@ -11,6 +11,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from voxgate.pipeline.errors import AtCapacity, VoxgateError
@@ -29,6 +30,7 @@ from ..session.utterance_factory import UtteranceFactory
 from ..shutdown import FINAL_GRACE_S
 from .connection import Connection, Socket, SpeechCloser
 from .resumption import LosableSocket, ResumableSocket
+from .turn_budget import TURN_STEPS, TurnBudget
 
 CALLER_RATE_FACTOR = 10
 """Messages a second of all sockets of a caller, per allowed message a second of one; more are read later."""
@@ -59,6 +61,8 @@ class Sessions:
         self._speech_closer = speech_closer
         self._observer = observer
         self._shared_usage = shared_usage
+        self.steps = TurnBudget(TURN_STEPS)
+        """What all sessions may do in one turn of the event loop."""
         # Dictionaries keep their order, so that a drain is the same in every run of a simulation.
         self._open: dict[ServerSession, None] = {}
         self._resumable: dict[str, tuple[ResumableSocket, ConnectionSlot]] = {}
@@ -183,11 +187,14 @@ class Sessions:
 
     async def run(self, socket: Socket, slot: ConnectionSlot, protocol: WireProtocol) -> None:
         """Serves one socket until it is closed, then releases `slot`. Cancelling it ends every utterance."""
-        caller, factory = slot.grant.caller, self._factory.for_key(slot.grant.key)
+        caller, factory = slot.grant.caller, self._factory.for_key(slot.grant.key, slot.grant.key_hash)
+        if not protocol.checkpoints:
+            factory = factory.without_checkpoints()
         name = f"{self._run_id}-{next(self._numbers)}"
         resumable = self._make_resumable(name, socket, slot, protocol)
         socket = resumable or socket
-        connection = Connection(socket, self._speech_closer, self._message_rate(caller).reserve)
+        take_turn = partial(self.steps.enter, caller.name)
+        connection = Connection(socket, self._speech_closer, take_turn, self._message_rate(caller).reserve)
         session = ServerSession(name, caller, factory, self._admission, protocol, connection.wake, self._observer)
         if resumable is not None:
             resumable.watcher = connection
@@ -222,7 +229,8 @@ class Sessions:
             session = slot.session
             return session is not None and session.holds_slot and self._admission.queued > session.queued
 
-        resumable = ResumableSocket(name, socket, self._factory.settings.resume_s, contested, self._observer)
+        within_s, caller = self._factory.settings.resume_s, slot.grant.caller.name
+        resumable = ResumableSocket(name, socket, within_s, contested, self._observer, self.steps, caller)
         protocol.resumption = resumable
         self._resumable[name] = (resumable, slot)
         return resumable

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import cast
 
 from ..settings import Settings, SettingsError
-from .buffer_limits import TURN_BYTES, ReadBudget, ReadSizeLimit
+from .buffer_limits import ReadSizeLimit
 from .connection_pool import ConnectionPlace, ConnectionPool
+from .turn_budget import TURN_BYTES, TurnBudget
 
 HANDSHAKE_BYTES = TURN_BYTES
 """What each read during a handshake counts in the budget of a turn: one of them may contain the signature, which takes
@@ -77,7 +78,7 @@ class TlsAcceptor(asyncio.Protocol):
         self,
         context: ssl.SSLContext,
         pool: ConnectionPool,
-        budget: ReadBudget,
+        budget: TurnBudget,
         serve: Callable[[ConnectionPlace], asyncio.Protocol],
     ) -> None:
         self._context, self._pool, self._budget, self._serve = context, pool, budget, serve
@@ -159,7 +160,7 @@ class TlsReadLimit(ReadSizeLimit):
         self,
         tls: asyncio.BufferedProtocol,
         transport: asyncio.Transport,
-        budget: ReadBudget,
+        budget: TurnBudget,
         place: ConnectionPlace,
     ) -> None:
         super().__init__(cast(asyncio.Protocol, tls), budget, lambda: place.caller, READ_BYTES)

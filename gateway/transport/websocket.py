@@ -22,12 +22,13 @@ from ..messages import CloseCode as GatewayCloseCode
 from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
 from ..session.utterance_factory import UtteranceFactory
-from .buffer_limits import ReadBudget, WriteDeadline, limit_send_buffer
-from .connection import SocketClosed
+from .buffer_limits import WriteDeadline, limit_send_buffer
+from .connection import END_STEPS, SocketClosed
 from .connection_pool import ConnectionPlace
 from .frame_policy import FramePolicy
 from .resumption import ResumableSocket
 from .sessions import ConnectionSlot
+from .turn_budget import TurnBudget
 
 SEND_BUFFER_BYTES = 16_384
 """Requested size of the kernel's send buffer, in bytes: a few seconds of Opus, so that a slow consumer blocks soon."""
@@ -38,10 +39,6 @@ Only a client that sends pings without reading the pongs gets there: the library
 """
 CLOSE_TIMEOUT_S = 1.0
 """Seconds that a client has to answer a closing handshake before its connection is aborted."""
-END_BYTES = 128
-"""What the end of a connection counts in the budget of a turn of the event loop: it takes as long as parsing that."""
-UTTERANCE_END_BYTES = 384
-"""What each active utterance adds to that: its speech is closed, and its record written."""
 
 LOSS_CODES = (CloseCode.INTERNAL_ERROR, GatewayCloseCode.LOST)
 """Close codes of a lost connection: a ping was not answered, or the client resumes the session on another one."""
@@ -119,12 +116,12 @@ class BoundedConnection(ServerConnection):
         self,
         *args: Any,
         place: ConnectionPlace,
-        budget: ReadBudget,
+        budget: TurnBudget,
         write_timeout_s: float,
         frames_per_s: float,
         **options: Any,
     ) -> None:
-        """`place` is released when the connection is lost; the ends of many share the `budget` of a turn.
+        """`place` is released when the connection is lost; the ends of many share the `budget` of sessions' steps.
 
         `write_timeout_s`: seconds without progress after which a client that does not read is cut.
 
@@ -148,6 +145,10 @@ class BoundedConnection(ServerConnection):
     def abort(self) -> None:
         """Cuts the connection."""
         self.transport.abort()
+
+    def go_on_with(self, resumed: ResumableSocket, caller: str) -> None:
+        """The connection goes on with a session of `caller`, which has a slot already."""
+        self.resumed, self._known_caller = resumed, caller
 
     def hand_over_slot(self) -> None:
         """Leaves the slot to the session, which outlives this connection."""
@@ -180,9 +181,7 @@ class BoundedConnection(ServerConnection):
 
     def _take_turn(self, end: Callable[[], None]) -> None:
         """Calls `end`, which ends the tasks of the session and takes time; thousands of clients may vanish at once."""
-        session = None if self.slot is None else self.slot.session
-        utterances = 0 if session is None else len(session.active)
-        self._budget.call(END_BYTES + utterances * UTTERANCE_END_BYTES, end, self.caller_name)
+        self._budget.call(END_STEPS, end, self.caller_name)
 
     def _end(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -27,6 +27,7 @@ from ..testbed.raw_websocket import (
     connect_many,
     frame,
 )
+from ..testbed.resumable_websocket import NEW_SESSION, ResumableWebSocket
 
 TURN_MS = 10
 TURN_CALLS = 40_000
@@ -35,6 +36,10 @@ CONTINUATION = 0
 FLOOD_S = 3.0
 FLOODERS = 60
 SPEAKERS = 64
+LOST = 200
+"""Sessions whose connections are lost at once."""
+RESUMED_AT_ONCE = 60
+"""Sockets that bring their first message at once: some fewer than may wait for it."""
 UNSENT_BYTES = 1 << 16
 LATE_KEY_PATH = "/v1/text-to-speech/ada/stream-input"
 
@@ -165,6 +170,42 @@ async def _speakers_vanish(gateway: GatewayProcess) -> None:
     await gateway.until_no_sockets()
 
 
+async def _lose_sessions(gateway: GatewayProcess) -> list[ResumableWebSocket]:
+    """Clients that can resume vanish at once, as many as there are slots while they are spoken to."""
+    clients = [await connect_as(ResumableWebSocket, gateway.port, path=NEW_SESSION) for _ in range(LOST)]
+    for client in clients:
+        client.send(type="start", utterance="a", format={"codec": "pcm"})
+        client.send(type="text", utterance="a", text=speech_text(60))
+        client.send(type="end", utterance="a")
+    await gateway.until_state(lambda state: state["speeches"] == SPEAKERS)
+    await asyncio.sleep(0.5)
+    for client in clients:
+        client.abort()
+    return clients
+
+
+async def _sessions_end_at_once(gateway: GatewayProcess) -> None:
+    await _lose_sessions(gateway)
+    await gateway.until_idle()
+    await gateway.until_no_sockets()
+
+
+async def _sessions_go_on_at_once(gateway: GatewayProcess) -> None:
+    lost = (await _lose_sessions(gateway))[:RESUMED_AT_ONCE]
+    again = await asyncio.gather(
+        *(connect_as(ResumableWebSocket, gateway.port, path=each.path_to_resume) for each in lost)
+    )
+    gateway.signal(signal.SIGSTOP)
+    for client, before in zip(again, lost, strict=True):
+        client.send(**before.resume_message)
+    await asyncio.sleep(0.1)
+    gateway.signal(signal.SIGCONT)
+    await asyncio.sleep(2)
+    assert all(client.token for client in again)
+    for client in again:
+        client.abort()
+
+
 async def _connect_idle(gateway: GatewayProcess) -> None:
     idle = IdleConnections(gateway.port)
     request = http_request("GET", "/v1/limits", keep_alive=True)
@@ -176,6 +217,8 @@ async def _connect_idle(gateway: GatewayProcess) -> None:
         client.abort()
 
 
+RESUMED = {"queue_length": 0, "resume_s": 5, **UNLIMITED}
+"""Nothing waits for the slots of sessions that wait for their clients, which therefore keep them."""
 KEYED = {"keys": key_entry("alice", new_key())}
 MESSAGE = frame(TEXT, b'{"type":"ping"}') * 200
 ATTACKS = {
@@ -183,6 +226,8 @@ ATTACKS = {
     "handshakes": _attack(_shake_hands),
     "clients vanish at once": _attack(_all_at_once(None)),
     "speaking clients vanish at once": _attack(_speakers_vanish, **UNLIMITED),
+    "sessions that wait for their clients end at once": _attack(_sessions_end_at_once, **RESUMED),
+    "sessions go on at once": _attack(_sessions_go_on_at_once, **RESUMED | {"resume_s": 60}),
     "closes at once": _attack(_all_at_once(frame(CLOSE, (1000).to_bytes(2, "big")))),
     "binary messages at once": _attack(_all_at_once(frame(BINARY, b"x"))),
     "text of fractions": _text(HALVES),

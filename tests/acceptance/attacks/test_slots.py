@@ -51,7 +51,7 @@ async def test_slots_return_when_a_blocked_client_is_cut(figures: Figures) -> No
         other = await connect(gateway.port)
         assert await other.say("Now another client speaks.").ended() == "done"
         await other.close()
-        await gateway.until_state(lambda state: state["tasks"] <= idle["tasks"] + 1)
+        await gateway.until_state(lambda state: state["tasks"] <= idle["tasks"] + 1, tasks=True)
         assert gateway.log_errors == []
 
 

@@ -108,7 +108,7 @@ async def test_handshakes_that_fail_leave_nothing(
             for client in clients:
                 client.abort()
         await until(lambda: gateway.descriptors <= before)
-        await gateway.until_state(lambda state: state["tasks"] <= tasks)
+        await gateway.until_state(lambda state: state["tasks"] <= tasks, tasks=True)
         assert await _probe(gateway) == OK
         assert gateway.log_errors == []
 

@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxgate.pipeline.errors import EngineLost, GenerationFailed
 from voxgate.pipeline.interface import EngineState
@@ -18,6 +18,7 @@ from voxgate.pipeline.interface import EngineState
 from ..testbed.raw_websocket import TEXT, frame, upgrade_request
 from .crowd import Crowd, Insistent
 from .hostile_input import (
+    CARTESIA_FORMAT,
     ODD_FRAMES,
     ODD_HEADS,
     READ_PATHS,
@@ -75,10 +76,12 @@ PROBED = {
 @action(6)
 async def listen(world: World, chance: random.Random) -> str:
     """A listener asks for speech on its socket, within the limits that it was told."""
-    if world.listener.closed.done() or sum(not each.over.done() for each in world.utterances) >= MAX_UTTERANCES:
+    if sum(not each.over.done() for each in world.utterances) >= MAX_UTTERANCES:
+        return ""
+    if (listener := await world.present_listener()) is None:
         return ""
     text = chance.choice(TEXTS)
-    world.say(world.listener, text)
+    world.say(listener, text)
     return repr(text)
 
 
@@ -104,7 +107,7 @@ def _credentials(world: World, chance: random.Random) -> tuple[tuple[str, ...], 
 @action(14)
 async def open_socket(world: World, chance: random.Random) -> str:
     """A peer opens a WebSocket of any protocol."""
-    protocol = chance.choice(["native", "native", "native", "elevenlabs", "deepgram"])
+    protocol = chance.choice(["native", "native", "native", "elevenlabs", "deepgram", "cartesia"])
     headers, query = _credentials(world, chance)
     path = with_query(chance.choice(SOCKET_PATHS[protocol]), query)
     if protocol == "native" and chance.random() < 0.5:
@@ -122,7 +125,10 @@ async def post_speech(world: World, chance: random.Random) -> str:
     path = chance.choice(SPEECH_PATHS)
     headers, query = _credentials(world, chance)
     text = chance.choice(TEXTS) * chance.choice([1, 1, 8])
-    body = json.dumps({"input": text, "text": text, "voice": "ada", "response_format": "pcm"}).encode()
+    fields = {"input": text, "text": text, "voice": "ada", "response_format": "pcm"}
+    if path.startswith("/tts/"):
+        fields = {"transcript": text, "output_format": CARTESIA_FORMAT, "add_timestamps": True}
+    body = json.dumps(fields).encode()
     if chance.random() < 0.1:
         body = chance.choice([b"{", b"[]", b'{"input": 3, "text": 3}', b""])
     sent = chance.choice([len(body), len(body), len(body), len(body) // 2])
@@ -208,6 +214,10 @@ async def ask_agent(world: World, chance: random.Random) -> str:
     return "asked" if port and await world.add_peer(Peer(b"", "http"), chance, port) else ""
 
 
+PROSODIES: tuple[dict[str, Any], ...] = ({}, {}, {"rate": 0.5, "starving_ms": 200}, {"rate": 2.0, "volume": 0.3})
+"""Options of an utterance that change what is spoken and what is told meanwhile."""
+
+
 @action(16)
 async def speak(world: World, chance: random.Random) -> str:
     """A peer starts some utterances, paced or not, with or without text, ended or not, read or not."""
@@ -221,8 +231,8 @@ async def speak(world: World, chance: random.Random) -> str:
     for _ in range(count):
         fields = {"utterance": f"u{peer.utterances}"}
         peer.utterances += 1
-        words = chance.random() < 0.3
-        peer.write(text_frame(type="start", **fields, format={"codec": "pcm"}, pacing=pacing, words=words))
+        words, prosody = chance.random() < 0.3, chance.choice(PROSODIES)
+        peer.write(text_frame(type="start", **fields, format={"codec": "pcm"}, pacing=pacing, words=words, **prosody))
         if text:
             peer.write(text_frame(type="text", **fields, text=text))
         if ended:
@@ -322,16 +332,25 @@ async def vanish(world: World, chance: random.Random) -> str:
     return "closed"
 
 
+@action(4)
+async def lose_connection(world: World, chance: random.Random) -> str:
+    """The listener loses its connection, mostly amid speech, and resumes its session while others go on."""
+    said = await listen(world, chance) if chance.random() < 0.7 else ""
+    await asyncio.sleep(chance.choice([0, 0.3, 1.2]))
+    silent_s, pause_s = chance.choice([0, 0, 0.02, 0.3]), chance.choice([0, 0.02, 0.3, 1.2])
+    lost = world.lose_listener(silent_s, pause_s)
+    return f"after {silent_s:g} s without reading, for {pause_s:g} s, asked for {said or 'nothing'}" if lost else said
+
+
 async def _resume(world: World, chance: random.Random, peer: Peer, fields: dict[str, object]) -> None:
     """Connects another peer that resumes the session of `peer`, with these fields in place of the right ones."""
     headers, query = _credentials(world, chance) if chance.random() < 0.2 else (peer.headers, "")
-    path = with_query(f"/v1/speech?resume={peer.session}", query)
+    path = with_query(peer.path_to_resume, query)
     other = Peer(upgrade_request(HOST, path, headers), "native", headers)
     other.received = peer.received
     if await world.add_peer(other, chance):
         await asyncio.wait([other.answered], timeout=1)
-        good: dict[str, object] = {"type": "resume", "token": peer.token, "received": peer.received}
-        other.write(text_frame(**(good | fields)))
+        other.write(text_frame(**(peer.resume_message | fields)))
 
 
 @action(5)

@@ -92,8 +92,12 @@ class Insistent:
 
     async def _insist(self, world: World) -> None:
         asked_s = world.loop.time()
-        while not world.listener.closed.done():
-            received = world.say(world.listener, self.text)
+        while "drain" not in world.happened:
+            # Where all sockets are in use, one without speech may be closed: this client's, while it does not ask.
+            if (listener := await world.present_listener()) is None:
+                await asyncio.sleep(RETRY_S)
+                continue
+            received = world.say(listener, self.text)
             await asyncio.wait([received.over])
             if received.started_s is not None:
                 self.waited_s = received.started_s - asked_s

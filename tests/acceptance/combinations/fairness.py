@@ -23,6 +23,8 @@ DEADLINE_SLACK_S = 0.1
 """An utterance that leaves the queue so long before its deadline was refused: clocks of workers differ."""
 RESERVE = 1 / 10
 """Part of the slots, at least one, that is kept for callers below their share."""
+ABSENT_S = 2.1
+"""Time for which a session may keep slots that others want while it has no connection."""
 NEVER = -math.inf
 
 
@@ -54,7 +56,8 @@ class SlotWitness(Witness):
        caller would keep as many places there after giving one up.
     7. A place is taken away only in a full queue, from the caller with most, for one that then has no more.
     8. No time in the queue ends while an utterance that waits for text has held its slot without audio for as long,
-       unless its client does not read or has lost its connection, which have limits of their own.
+       unless its client does not read or has lost its connection, which have limits of their own. Of the latter: none
+       ends while a session has had a slot without a connection for `ABSENT_S` before it began.
     """
 
     def __init__(
@@ -62,16 +65,18 @@ class SlotWitness(Witness):
         admission: AdmissionQueue,
         sessions: Iterable[ServerSession],
         reads: Callable[[ServerSession], bool],
+        absent_s: Callable[[ServerSession], float],
         share: float,
         places: int,
         wait_s: float,
     ) -> None:
         """`share`, `places` and `wait_s` as configured: of a caller, and in the queue. `sessions`: the open ones.
 
-        `reads`: whether the client of a session reads.
+        `reads`: whether the client of a session reads. `absent_s`: for how long it has had no connection.
         """
         super().__init__(share)
-        self._admission, self._sessions, self._reads = admission, sessions, reads
+        self._admission, self._sessions = admission, sessions
+        self._reads, self._absent_s = reads, absent_s
         self._places, self._wait_s = places, wait_s
         self._tickets: dict[Ticket, bool] = {}
         """Those that hold or wait, in the order in which they asked, and whether they go on with a speech."""
@@ -118,6 +123,8 @@ class SlotWitness(Witness):
             self._refused_s[ticket.caller.name] = now_s
             for starving in self._starving(now_s):
                 self._fault(f"a time in the queue ended beside a slot without text ({starving})", "", now_s)
+            for absent in self._absent(ticket):
+                self._fault(f"a time in the queue ended beside a slot without a connection ({absent})", "", now_s)
         self._call(now_s, self._release, ticket, now_s)
 
     def admit(self, now_s: float) -> None:
@@ -175,6 +182,14 @@ class SlotWitness(Witness):
                 audio_s = (each.pacer.sent_samples - each._sent_before_slot) / each._format.sample_rate_hz
                 if now_s - granted_s - audio_s >= self._wait_s:
                     yield session._caller.name
+
+    def _absent(self, waiting: Ticket) -> Iterator[str]:
+        """Callers of sessions that have kept slots from others without a connection for too long."""
+        for session in self._sessions:
+            tickets = [each.ticket for each in session.active if each.ticket is not None]
+            holds = any(ticket.granted for ticket in tickets) and waiting not in tickets
+            if holds and self._absent_s(session) >= ABSENT_S + self._wait_s:
+                yield session._caller.name
 
     def _forget(self) -> None:
         self._tickets = {each: resumes for each, resumes in self._tickets.items() if not each.closed}

@@ -25,6 +25,7 @@ SOCKET_PATHS = {
         f"/v1/text-to-speech/ada/{kind}?output_format=pcm_24000" for kind in ("multi-stream-input", "stream-input")
     ),
     "deepgram": tuple(f"/{version}/speak?encoding=linear16&sample_rate=24000" for version in ("v1", "v2")),
+    "cartesia": ("/tts/websocket",),
 }
 SPEECH_PATHS = (
     "/v1/audio/speech",
@@ -32,7 +33,10 @@ SPEECH_PATHS = (
     "/v1/text-to-speech/ada/stream?output_format=pcm_24000",
     "/v1/text-to-speech/ada/with-timestamps?output_format=pcm_24000",
     "/v1/speak?encoding=linear16&container=none&sample_rate=24000",
+    "/tts/bytes",
+    "/tts/sse",
 )
+CARTESIA_FORMAT = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
 READ_PATHS = (
     "/healthz",
     "/readyz",
@@ -98,6 +102,8 @@ def _native(peer: Peer, chance: random.Random) -> dict[str, Any]:
         (3, {"type": "ack", "utterance": utterance, "played_samples": chance.choice([0, 2000, 30_000, 2**53 - 1])}),
         (2, {"type": "ping", "id": "p"}),
         (1, {"type": "limits"}),
+        (2, {"type": "received", "messages": max(0, peer.received - chance.choice([0, 0, 0, 1, 40]))}),
+        (0.5, {"type": "received", "messages": 10**9}),
         (1, {"type": "interrupt"}),
         (1, {"type": "auth", "key": PEER_KEY}),
         (1, {"type": "defaults", "framing": chance.choice(["raw", "packets"]), "lead_ms": chance.choice([80, 1840])}),
@@ -138,7 +144,23 @@ def _deepgram(_: Peer, chance: random.Random) -> dict[str, Any]:
     return chance.choices([fields for _, fields in kinds], [weight for weight, _ in kinds])[0]
 
 
-_MESSAGES = {"native": _native, "elevenlabs": _elevenlabs, "deepgram": _deepgram}
+def _cartesia(_: Peer, chance: random.Random) -> dict[str, Any]:
+    context, text = chance.choice("abcdef"), chance.choice(TEXTS)
+    asked = {"context_id": context, "output_format": CARTESIA_FORMAT, "add_timestamps": chance.random() < 0.3}
+    kinds: list[tuple[float, dict[str, Any]]] = [
+        (6, asked | {"transcript": text, "continue": True}),
+        (3, asked | {"transcript": text, "continue": True, "flush": True}),
+        (3, asked | {"transcript": text, "generation_config": {"speed": chance.choice([0.6, 1.5]), "volume": 0.5}}),
+        (2, asked | {"transcript": "", "continue": False}),
+        (1, asked | {"transcript": text, "pronunciation_dict_id": "unknown"}),
+        (3, {"context_id": context, "cancel": True}),
+        (1, {"context_id": context, "transcript": text, "output_format": {"container": "mp3"}}),
+        (0.5, {"context_id": 3, "transcript": None}),
+    ]
+    return chance.choices([fields for _, fields in kinds], [weight for weight, _ in kinds])[0]
+
+
+_MESSAGES = {"native": _native, "elevenlabs": _elevenlabs, "deepgram": _deepgram, "cartesia": _cartesia}
 
 
 def message(peer: Peer, chance: random.Random) -> dict[str, Any]:
@@ -173,6 +195,7 @@ ODD_FRAMES = {
 BOUNDS, BOUND_WEIGHTS = (8, 20, 64, 100, 500), (1, 1, 4, 4, 1)
 """Sizes of floods are just above what the gateway queues and allows: faults lie where a bound has just been reached."""
 _START_AND_STOP = (b'{"type":"start","utterance":"flood"}', b'{"type":"interrupt","utterance":"flood"}')
+_CARTESIA_TURN = {"context_id": "x", "transcript": "Well! ", "continue": True, "flush": True}
 _FLOODS: dict[str, dict[str, bytes]] = {
     "": {  # of any protocol
         "pings": frame(PING, bytes(125)),
@@ -187,8 +210,9 @@ _FLOODS: dict[str, dict[str, bytes]] = {
     },
     "elevenlabs": {"contexts": frame(TEXT, b'{"text":"Well! ","context_id":"x","flush":true}')},
     "deepgram": {"turns": frame(TEXT, b'{"type":"Speak","text":"Well! "}') + frame(TEXT, b'{"type":"Flush"}')},
+    "cartesia": {"flushes": frame(TEXT, json.dumps(_CARTESIA_TURN | {"output_format": CARTESIA_FORMAT}).encode())},
 }
-_OFTEN = ("pings", "messages", "contexts", "turns")
+_OFTEN = ("pings", "messages", "contexts", "turns", "flushes")
 
 
 def flood_of(peer: Peer, chance: random.Random) -> tuple[str, bytes]:

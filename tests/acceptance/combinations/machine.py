@@ -7,6 +7,7 @@ import hashlib
 import logging
 import random
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from unittest.mock import patch
@@ -28,7 +29,13 @@ LET_IN_S = 90.0
 """Time in which a caller that holds no slot gets one, however many others want it: they keep theirs for at most 25 s of
 speech, 10 s without text in all, and the time until a client that does not read is cut."""
 SETTLE_S = 12.0
-"""Time in which everything is released once all peers have left."""
+"""Time in which everything is released once all peers have left: sessions wait 10 s for another connection."""
+NOTICED_S = 2.0
+"""Time in which the gateway notices that a peer has left, unless its end lies behind messages that are not read yet."""
+UNREAD_S = 30.0
+"""Time in which a ping, every 10 s, or the timeout of a client that does not read shows that end."""
+DELIVERED_S, DELIVERY_S = 1.0, 0.01
+"""Real time in which the kernel has delivered what was sent over TCP, and the interval of looks at it."""
 POLL_INTERVAL_S = 5.0
 """As `gateway.engine.POLL_INTERVAL_S`, but longer: in a quiet minute little else takes processor time."""
 MAX_PENDING = 3
@@ -37,6 +44,8 @@ IDLE_PING_TIMEOUT_S = 40.0
 """As `gateway.transport.handshake.IDLE_PING_TIMEOUT_S`, but shorter than `PATIENCE_S`."""
 TURN_OF_KEEPALIVE_S = 0.1
 """A ping of the library and its pong take less."""
+HANDLER = "serve.<locals>.protocol_handler"
+"""Task of a connection. That of a session's first one runs the session for as long as it lasts."""
 MAX_FAULTS = 3
 """Breaks of the rules of fairness that are reported: one is often followed by many."""
 READY_S = 130.0
@@ -101,6 +110,8 @@ async def _run(program: Program, files: Files, outcome: Outcome) -> None:
         if done:
             outcome.trace.append(f"{world.loop.time() - paired_loop.BEGIN_S:9.4f} s  {step.action}: {done}")
     outcome.faults += await _until_let_in(world)
+    if world.loss is not None:
+        await world.loss
     await _until_heard(world)
     if any(peer.open and (not peer.reading or not peer.upgraded) for peer in world.peers):
         for peer in world.peers:
@@ -111,12 +122,19 @@ async def _run(program: Program, files: Files, outcome: Outcome) -> None:
             peer.resume()
             peer.stalled_s = stalled_s
         await asyncio.sleep(0.1)
+        if world.setup.tcp:
+            await _until_delivered(world)
         outcome.faults += uncut_peers(world)
     for peer in world.peers:
         if peer.open:
             chance.choice([peer.reset, peer.vanish])()
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(NOTICED_S)
+    if world.open_sockets > (not world.listener.closed.done()):
+        await asyncio.sleep(UNREAD_S)
+    await asyncio.sleep(SETTLE_S - NOTICED_S)
     outcome.faults += speech_faults(world)
+    if world.listener.resumed:
+        at_rest.tasks[HANDLER] += 1
     if world.drain is None:
         if Census.of(world).more_than(at_rest):  # perhaps a keepalive of the listener is just under way
             await asyncio.sleep(TURN_OF_KEEPALIVE_S)
@@ -153,6 +171,19 @@ async def _until_let_in(world: World) -> list[str]:
 
 def _unfair(world: World) -> list[str]:
     return [fault for witness in world.witnesses for fault in witness.faults[:MAX_FAULTS]]
+
+
+async def _until_delivered(world: World) -> None:
+    """Waits until the peers know that they were cut: TCP tells them within some milliseconds of real time."""
+    for _ in range(round(DELIVERED_S / DELIVERY_S)):
+        if not uncut_peers(world):
+            return
+        _let_kernel_work()
+        await asyncio.sleep(0)
+
+
+def _let_kernel_work() -> None:
+    time.sleep(DELIVERY_S)
 
 
 async def _until_heard(world: World) -> None:

@@ -10,13 +10,14 @@ import math
 import socket
 import ssl
 import struct
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fakes.pipeline.tone_synthesizer import DEFAULT_SEED
 
 from ..testbed.expected_audio import expected_packets
 from ..testbed.paired_loop import PairedLoop
-from ..testbed.raw_websocket import RawClient, RawWebSocket
+from ..testbed.raw_websocket import RawClient
+from ..testbed.resumable_websocket import ResumableWebSocket
 
 HOST = "127.0.0.1"
 BUFFER_BYTES = 16_384
@@ -42,7 +43,7 @@ class Listener(RawClient):
         super().data_received(data)
 
 
-class Peer(RawWebSocket):
+class Peer(ResumableWebSocket):
     """A client without rules. It begins with `first`: a handshake, a request, or anything else."""
 
     sock: socket.socket
@@ -50,12 +51,8 @@ class Peer(RawWebSocket):
     def __init__(self, first: bytes, protocol: str, headers: tuple[str, ...] = ()) -> None:
         super().__init__(first)
         self.headers = headers
-        self.session = self.token = ""
-        """With which its session can be resumed."""
-        self.received = 0
-        """Messages of the gateway, as those that resume count them."""
         self.protocol = protocol
-        """Kind of messages that it sends: "native", "elevenlabs", "deepgram", or "http" for none."""
+        """Kind of messages that it sends: "native", "elevenlabs", "deepgram", "cartesia", or "http" for none."""
         self.reading = True
         self.stalled_s: float | None = None
         """Since when it has not read."""
@@ -78,18 +75,6 @@ class Peer(RawWebSocket):
     def data_received(self, data: bytes) -> None:
         confirm_receipt(self.sock)
         super().data_received(data)
-
-    def take_message(self, message: Any) -> None:
-        """Remembers how its session can be resumed."""
-        if isinstance(message, dict):
-            self.received += message.get("type") != "resumed"
-            if isinstance(offer := message.get("resume"), dict):
-                self.session, self.token = message["session"], offer["token"]
-
-    def take_audio(self, payload: bytes) -> None:
-        """Counts it."""
-        del payload
-        self.received += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -252,7 +237,9 @@ async def connect(
 
 
 def _connect_tcp(port: int, address: str) -> socket.socket:
-    sock = socket.socket()
+    # asyncio turns Nagle's algorithm off for sockets that name their protocol. It would hold back, in real time, what
+    # follows unconfirmed data.
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)  # ports are used again for other gateways
     # Buffers of a fixed size, because the kernel adapts its own to the time that passes in reality.

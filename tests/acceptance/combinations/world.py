@@ -1,6 +1,7 @@
 """The world of one run: a whole gateway with the tone synthesizer, its clients, and what has happened to them.
 
-- Clients: `listeners` and `requests` keep the rules and are owed their speech; `peers` do anything.
+- Clients: `listener`, which may lose its connection, and `requests` keep the rules and are owed their speech.
+  `peers` do anything.
 - Network: loopback TCP, cut, reset, stalled or slow. Peers come from addresses and with keys of their own.
 - Engine: a tone synthesizer that can be lost, fail, hang back and shrink.
 - Operator: reloads, drains, probes.
@@ -25,7 +26,7 @@ from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session.session import ServerSession
 from voxgate.gateway.settings import Settings
-from voxgate.gateway.transport.websocket import BoundedConnection
+from voxgate.gateway.transport.websocket import LOST, BoundedConnection
 
 from ..testbed.expected_audio import ReceivedUtterance
 from ..testbed.raw_websocket import upgrade_request
@@ -33,6 +34,7 @@ from .crowd import Crowd, Insistent
 from .fairness import SlotWitness, Witness
 from .fairness_of_places import ConnectionWitness, SocketWitness
 from .hostile_input import LISTENER_KEY, PEER_KEY, ROTATED_KEY
+from .lossy_listener import LossyListener
 from .peers import HOST, Listener, Peer, Probe, Request, connect
 from .program import Program
 
@@ -142,16 +144,21 @@ class World:
         self.gateway = Gateway(settings, self.synthesizer, PacketEncoder)
         self.witnesses = self._watch(settings)
         self.peers: list[Peer] = []
-        self.listener: Listener
+        self.listener: LossyListener
+        self.loss: asyncio.Task[None] | None = None
+        """While it is not done, the listener has no connection."""
         self.requests: list[Request] = []
         self.probes: list[Probe] = []
         self.crowd: Crowd | None = None
         self.insistent: list[Insistent] = []
         self.utterances: list[ReceivedUtterance] = []
         """What the listeners asked for."""
+        self.disturbed: set[ReceivedUtterance] = set()
+        """Those whose listener had no connection for a while: their audio may come late."""
         self.drain: asyncio.Task[None] | None = None
         self._engine: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
+        self._connecting = asyncio.Lock()
         self._focused: Peer | None = None
 
     def _watch(self, settings: Settings) -> tuple[Witness, ...]:
@@ -163,6 +170,7 @@ class World:
                 self.gateway._admission,
                 listener.sessions,
                 self._reads,
+                self._absent_s,
                 share,
                 settings.queue_length,
                 settings.queue_wait_ms / 1000,
@@ -178,6 +186,13 @@ class World:
         slots = [each.slot for each in connections if isinstance(each, BoundedConnection)]
         return any(slot is not None and slot.session is session for slot in slots)
 
+    def _absent_s(self, session: ServerSession) -> float:
+        """For how long the session has had no connection."""
+        resumable, _ = self.gateway._listener.sessions._resumable.get(session.name, (None, None))
+        if resumable is None or resumable._socket is not None:
+            return 0.0
+        return self.loop.time() - resumable._since_s
+
     async def open(self) -> None:
         """Starts the gateway, waits for its engine, and connects the first listener."""
         await self.gateway.open()
@@ -185,7 +200,7 @@ class World:
         self.gateway._lag_task.cancel()  # four wakeups a second that say nothing in virtual time
         self._engine = self.loop.create_task(self.gateway.run_engine())
         await asyncio.sleep(self.setup.start_s + 1)
-        self.listener = await self.connect_listener()
+        self.listener = await self._connect_lossy()
 
     async def close(self) -> None:
         """Ends the gateway."""
@@ -205,9 +220,53 @@ class World:
         Raises OSError when the gateway does not listen any more.
         """
         listener = Listener(upgrade_request(HOST, headers=self.listener_headers if headers is None else headers))
-        await connect(listener, self.gateway.port, address=address, tls=self.tls, tcp=self.setup.tcp)
+        await self._connect(listener, address)
         await asyncio.wait([listener.answered])
         return listener
+
+    async def _connect(self, listener: Listener, address: str = HOST) -> None:
+        """Raises OSError when the gateway does not listen any more."""
+        await connect(listener, self.gateway.port, address=address, tls=self.tls, tcp=self.setup.tcp)
+
+    async def _connect_lossy(self) -> LossyListener:
+        """As `connect_listener`, with a listener that can lose its connection."""
+        listener = LossyListener(self.listener_headers, self.disturbed)
+        await self._connect(listener)
+        await asyncio.wait([listener.answered])
+        return listener
+
+    def lose_listener(self, silent_s: float, pause_s: float) -> bool:
+        """Has the listener lose its connection (see `LossyListener.lose`); returns whether it had one."""
+        listener = self.listener
+        if listener.closed.done() or (self.loss is not None and not self.loss.done()):
+            return False
+        self.loss = self.loop.create_task(listener.lose(silent_s, pause_s, lambda: self._connect(listener)))
+        return True
+
+    async def present_listener(self) -> LossyListener | None:
+        """The listener, connected again where its socket was closed to make room for another caller's.
+
+        None while it is refused, and for good while the gateway drains.
+        """
+        async with self._connecting:
+            if self.listener.closed.done():
+                try:
+                    listener = await self._connect_lossy()
+                except OSError:
+                    if "drain" not in self.happened:
+                        raise
+                    return None
+                if listener.answered.result() != 101:
+                    listener.abort()
+                    return None
+                self.listener = listener
+            return self.listener
+
+    @property
+    def open_sockets(self) -> int:
+        """Connections of the gateway whose handshake has begun, and whose end it has not noticed."""
+        server = self.gateway._listener._server
+        return 0 if server is None else sum(each.transport is not LOST for each in server.connections)
 
     @property
     def listener_headers(self) -> tuple[str, ...]:

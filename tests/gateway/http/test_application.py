@@ -21,8 +21,8 @@ from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.application import HttpApplication, RouteGroup, max_body_bytes, read_json
 from voxgate.gateway.http.sniffer import ProtocolSniffer
 from voxgate.gateway.messages import Flush
-from voxgate.gateway.transport.buffer_limits import ReadBudget
 from voxgate.gateway.transport.connection_pool import ConnectionPlace, ConnectionPool
+from voxgate.gateway.transport.turn_budget import TURN_BYTES, TurnBudget
 from voxgate.pipeline.errors import AtCapacity
 
 BODY_BYTES = max_body_bytes(4096)
@@ -81,7 +81,7 @@ async def serving(routes: ExampleRoutes, connections: int = 10) -> AsyncIterator
     await service.open()
     server = await asyncio.get_running_loop().create_server(
         lambda: ProtocolSniffer(
-            pool, no_websocket, lambda place: service.connection(place, no_websocket), ReadBudget()
+            pool, no_websocket, lambda place: service.connection(place, no_websocket), TurnBudget(TURN_BYTES)
         ),
         "127.0.0.1",
         0,

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from fakes.virtual_time import run, turns
 from voxgate.gateway.http.sniffer import FIRST_REQUEST_BYTES, MAX_HEAD_BYTES, ProtocolSniffer, ServerFactory
-from voxgate.gateway.transport.buffer_limits import ReadBudget
 from voxgate.gateway.transport.connection_pool import ConnectionPlace, ConnectionPool
+from voxgate.gateway.transport.turn_budget import TURN_BYTES, TurnBudget
 
 DEADLINE_S = 5.0
 PLAIN = b"POST /v1/audio/speech HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"
@@ -67,9 +67,9 @@ def serve(name: str) -> ServerFactory:
 
 
 def arrive(
-    transport: Transport, pool: ConnectionPool | None = None, budget: ReadBudget | None = None
+    transport: Transport, pool: ConnectionPool | None = None, budget: TurnBudget | None = None
 ) -> ProtocolSniffer:
-    pool, budget = pool or ConnectionPool(10, DEADLINE_S), budget or ReadBudget()
+    pool, budget = pool or ConnectionPool(10, DEADLINE_S), budget or TurnBudget(TURN_BYTES)
     sniffer = ProtocolSniffer(pool, serve("websocket"), serve("http"), budget)
     sniffer.connection_made(transport)
     return sniffer
@@ -201,7 +201,7 @@ def test_upgrade_at_the_path_of_a_probe_takes_no_place_of_probes() -> None:
 
 def test_first_requests_that_arrive_at_once_are_served_a_few_in_a_turn() -> None:
     async def scene() -> None:
-        budget, pool = ReadBudget(2 * FIRST_REQUEST_BYTES), ConnectionPool(10, DEADLINE_S)
+        budget, pool = TurnBudget(2 * FIRST_REQUEST_BYTES), ConnectionPool(10, DEADLINE_S)
         transports = [Transport() for _ in range(7)]
         for transport in transports:
             arrive(transport, pool, budget).data_received(SOCKET)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from fakes.virtual_time import run, settle
-from voxgate.gateway.transport.buffer_limits import LEAST_BYTES, READ_SIZE_BYTES, TURN_BYTES, ReadBudget, ReadSizeLimit
+from voxgate.gateway.transport.buffer_limits import LEAST_BYTES, READ_SIZE_BYTES, ReadSizeLimit
+from voxgate.gateway.transport.turn_budget import TURN_BYTES, TurnBudget
 
 
 class Transport(asyncio.Transport):
@@ -59,7 +59,7 @@ class Receiver(asyncio.Protocol):
 
 def connect(count: int, data: bytes, pause_at: int | None = None) -> list[tuple[Transport, Receiver, ReadSizeLimit]]:
     """Connections with `data` to read, which share one budget."""
-    budget, connections = ReadBudget(), []
+    budget, connections = TurnBudget(TURN_BYTES), []
     for _ in range(count):
         transport, receiver = Transport(data), Receiver(pause_at)
         limit = ReadSizeLimit(receiver, budget, lambda: "alice")
@@ -96,23 +96,6 @@ def test_connections_that_wait_for_the_budget_take_turns() -> None:
     run(scene())
 
 
-def test_callers_that_wait_for_the_budget_take_turns() -> None:
-    """A caller with one connection does not wait for the hundred of another."""
-
-    async def scene() -> None:
-        budget, parsed = ReadBudget(READ_SIZE_BYTES), list[str]()
-        assert budget.take(READ_SIZE_BYTES)
-        for caller in ["alice"] * 100 + ["bob"] + ["alice"]:
-            assert not budget.take(READ_SIZE_BYTES)
-            budget.wait(READ_SIZE_BYTES, partial(parsed.append, caller), caller)
-        while len(parsed) < 102:
-            await asyncio.sleep(0)
-        assert parsed.index("bob") == 1
-        assert parsed.count("alice") == 101
-
-    run(scene())
-
-
 def test_connection_lost_while_it_waits_for_the_budget_gets_nothing_more() -> None:
     async def scene() -> None:
         connections = connect(5, bytes(READ_SIZE_BYTES))
@@ -144,7 +127,7 @@ def test_slice_of_the_buffer_is_no_copy() -> None:
 
     async def scene() -> None:
         received = Receiver()
-        limit = ReadSizeLimit(received, ReadBudget(), lambda: "alice")
+        limit = ReadSizeLimit(received, TurnBudget(TURN_BYTES), lambda: "alice")
         buffer = limit.get_buffer(-1)
         buffer[:3] = b"one"
         rest = buffer[3:]

@@ -21,6 +21,7 @@ from voxgate.gateway.transport.resumption import (
     CONTESTED_S,
     MESSAGE_OVERHEAD_BYTES,
     UNCONFIRMED_BYTES,
+    UNCONFIRMED_TEXT_BYTES,
 )
 
 WITHIN_S = 10.0
@@ -273,14 +274,14 @@ def test_confirmations_are_not_kept_without_bound() -> None:
     async def scene() -> None:
         async with network(messages_per_s=100_000) as lossy:
             peer = await RawPeer(lossy).open()
-            messages = CONFIRM_MESSAGES * UNCONFIRMED_BYTES // MESSAGE_OVERHEAD_BYTES
+            messages = CONFIRM_MESSAGES * UNCONFIRMED_TEXT_BYTES // MESSAGE_OVERHEAD_BYTES
             for _ in range(messages // 50):
                 for _ in range(50):
                     await peer.send(type="received", messages=0)
                 await asyncio.sleep(0.01)
             await peer.read(0.1)
             unconfirmed = sum(len(message) + MESSAGE_OVERHEAD_BYTES for message in peer.received[1:])
-            assert 0.9 * UNCONFIRMED_BYTES < unconfirmed < 1.1 * UNCONFIRMED_BYTES
+            assert 0.9 * UNCONFIRMED_TEXT_BYTES < unconfirmed < 1.1 * UNCONFIRMED_TEXT_BYTES
             await peer.send(type="received", messages=len(peer.received))
             await peer.send(type="ping")
             await peer.read(0.1)
@@ -301,6 +302,47 @@ def test_detached_session_gives_its_slots_to_others() -> None:
             await other.read(CONTESTED_S + 1)
             assert other.of("started")
             assert (await peer.resume())["code"] == "resume_failed"
+
+    run(scene())
+
+
+def test_client_that_resumes_and_hears_nothing_keeps_no_slot_from_others() -> None:
+    """Each of its absences is short, and each connection is new to the limits of one that does not read."""
+
+    async def scene() -> None:
+        async with network(slots=1, queue_wait_ms=30_000) as lossy:
+            peer = await RawPeer(lossy).open()
+            await peer.say("a", 4 * TEXT)
+            await peer.read(0.5)
+            other = await RawPeer(lossy, lossy.grant("other")).open()
+            await other.say("b", TEXT)
+            for _ in range(5):
+                peer.connection.cut(0.0, 0.0)
+                await asyncio.sleep(CONTESTED_S - 0.5)
+                if (await peer.resume())["type"] == "error":
+                    break
+                await asyncio.sleep(1)
+            await other.read(1)
+            assert other.of("started")
+
+    run(scene())
+
+
+def test_client_that_hears_its_speech_between_many_losses_keeps_its_slot() -> None:
+    async def scene() -> None:
+        async with network(slots=1, queue_wait_ms=60_000) as lossy:
+            peer = await RawPeer(lossy).open()
+            await peer.say("a", 4 * TEXT)
+            other = await RawPeer(lossy, lossy.grant("other")).open()
+            await other.say("b", TEXT)
+            for _ in range(5):
+                await peer.read(2)
+                peer.connection.cut(0.0, 0.0)
+                await asyncio.sleep(CONTESTED_S - 0.5)
+                assert (await peer.resume())["type"] == "resumed"
+            await peer.read(30)
+            assert peer.of("done")
+            assert peer.audio == list(range(len(peer.audio)))
 
     run(scene())
 

@@ -15,9 +15,9 @@ from acceptance.testbed.raw_tls import RawTls
 from fakes.certificates import self_signed
 from fakes.waiting import until
 from voxgate.gateway.settings import Settings
-from voxgate.gateway.transport.buffer_limits import TURN_BYTES, ReadBudget
 from voxgate.gateway.transport.connection_pool import PROBE_RESERVE, ConnectionPlace, ConnectionPool
 from voxgate.gateway.transport.tls import TlsAcceptor, tls_context
+from voxgate.gateway.transport.turn_budget import TURN_BYTES, TurnBudget
 
 SHORT_S, LONG_S = 0.05, 60.0
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -70,10 +70,10 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(
-    context: ssl.SSLContext, deadline_s: float = LONG_S, limit: int = 10, budget: ReadBudget | None = None
+    context: ssl.SSLContext, deadline_s: float = LONG_S, limit: int = 10, budget: TurnBudget | None = None
 ) -> AsyncIterator[Server]:
     """At the end every place is free, and no task is left."""
-    pool, budget = ConnectionPool(limit, deadline_s), budget or ReadBudget()
+    pool, budget = ConnectionPool(limit, deadline_s), budget or TurnBudget(TURN_BYTES)
     server = await asyncio.get_running_loop().create_server(
         lambda: TlsAcceptor(context, pool, budget, Echo), "127.0.0.1", 0
     )
@@ -237,16 +237,16 @@ def test_place_given_up_before_the_task_of_the_handshake_runs(context: ssl.SSLCo
     run(scene())
 
 
-class RecordingBudget(ReadBudget):
+class RecordingBudget(TurnBudget):
     """Keeps what was asked for."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(TURN_BYTES)
         self.asked: list[int] = []
 
-    def take(self, nbytes: int) -> bool:
-        self.asked.append(nbytes)
-        return super().take(nbytes)
+    def take(self, units: int) -> bool:
+        self.asked.append(units)
+        return super().take(units)
 
 
 def test_handshake_takes_the_budget_of_a_turn_and_a_record_little(context: ssl.SSLContext, run: Run) -> None:

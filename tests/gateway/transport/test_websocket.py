@@ -9,9 +9,10 @@ import pytest
 from fakes.gateway.memory_websocket import client_frame, open_websocket
 from fakes.virtual_time import run, settle
 from voxgate.gateway.protocols.endpoint import FirstMessageKey
-from voxgate.gateway.transport.buffer_limits import READ_SIZE_BYTES, TURN_BYTES, ReadBudget
+from voxgate.gateway.transport.buffer_limits import READ_SIZE_BYTES
 from voxgate.gateway.transport.connection import SocketClosed
 from voxgate.gateway.transport.frame_policy import PENDING_BYTES, PENDING_FRAMES
+from voxgate.gateway.transport.turn_budget import TURN_STEPS, TurnBudget
 from voxgate.gateway.transport.websocket import (
     CLOSE_TIMEOUT_S,
     BoundedConnection,
@@ -50,11 +51,11 @@ def test_end_of_a_lost_connection_waits_for_the_budget_and_uses_its_transport_no
     """The transports of event loops raise when a lost connection is written to or aborted."""
 
     async def scene() -> None:
-        budget = ReadBudget()
+        budget = TurnBudget(TURN_STEPS)
         websocket, transport = await open_websocket(budget=budget)
         reading = asyncio.create_task(websocket.receive())
         await settle()
-        assert budget.take(TURN_BYTES)
+        assert budget.take(TURN_STEPS)
         websocket.connection_lost(None)
         websocket.send(b"late")
         websocket.send("late")
