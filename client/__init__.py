@@ -25,6 +25,8 @@ from .events import (
     SessionInfo,
     Started,
     Starving,
+    Viseme,
+    Visemes,
     Word,
     Words,
 )
@@ -58,6 +60,8 @@ __all__ = [
     "Starving",
     "Unreachable",
     "Utterance",
+    "Viseme",
+    "Visemes",
     "Word",
     "Words",
     "connect",

@@ -102,6 +102,21 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
+class Viseme:
+    """A mouth shape, one of Oculus' fifteen, from `start_ms` of the audio to the next."""
+
+    viseme: str
+    start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Visemes:
+    """Mouth shapes of audio that follows. Only with `visemes`."""
+
+    visemes: tuple[Viseme, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Generated:
     """All audio of the utterance is made, so its length is known; much of it may not be sent yet."""
 
@@ -154,7 +169,9 @@ class Reconnecting:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The utterance goes on over another connection; nothing is missing."""
+    """The utterance goes on over another connection; nothing is missing. `moved`: at another gateway."""
+
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +189,8 @@ class SessionInfo:
     capabilities: frozenset[str] = frozenset()
     resume: Mapping[str, Any] | None = None
     """How the session can be resumed after a lost connection; None when it cannot."""
+    model: str | None = None
+    """Identity of the model of a gateway that sends checkpoints; None for one that does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +201,20 @@ class LimitsInfo:
     quota: Mapping[str, Any]
 
 
-Event = Audio | Queued | Started | Words | Generated | Starving | Done | Interrupted | Notice | Reconnecting | Resumed
+Event = (
+    Audio
+    | Queued
+    | Started
+    | Words
+    | Visemes
+    | Generated
+    | Starving
+    | Done
+    | Interrupted
+    | Notice
+    | Reconnecting
+    | Resumed
+)
 
 
 def read_audio(message: bytes) -> Audio:
@@ -232,6 +264,7 @@ def _session(message: Message) -> SessionInfo:
         quota=message.get("quota") or {},
         capabilities=frozenset(message.get("capabilities") or ()),
         resume=message.get("resume"),
+        model=message.get("model"),
     )
 
 
@@ -265,6 +298,10 @@ def _started(message: Message) -> Started:
 def _words(message: Message) -> Words:
     fields = ("text", "start", "end", "start_ms", "end_ms")
     return Words(tuple(Word(*(word[name] for name in fields)) for word in message["words"]))
+
+
+def _visemes(message: Message) -> Visemes:
+    return Visemes(tuple(Viseme(str(shape["viseme"]), int(shape["start_ms"])) for shape in message["visemes"]))
 
 
 def _generated(message: Message) -> Generated:
@@ -313,6 +350,7 @@ _READERS: Mapping[str, Callable[[Message], Event | SpeechError]] = {
     "queued": _queued,
     "started": _started,
     "words": _words,
+    "visemes": _visemes,
     "generated": _generated,
     "starving": _starving,
     "done": _done,

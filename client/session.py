@@ -6,11 +6,11 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
-from .errors import ClientError, ProtocolViolation, SessionLost
+from .errors import ClientError, ProtocolViolation, SessionLost, SpeechError
 from .events import (
     AudioFormat,
     LimitsInfo,
@@ -23,14 +23,17 @@ from .events import (
     read_limits,
     read_session,
 )
-from .session_link import SessionLink
+from .sent_utterance import SentUtterance
+from .session_link import MOVE_S, SessionLink
 from .utterance import Utterance
-from .wire import Connector, WebSocketWire
+from .wire import NEW_SESSION, Connector, WebSocketWire
 
 log = logging.getLogger(__name__)
 
 DEFAULT_URL = "ws://127.0.0.1:8000"
 PROTOCOL_VERSION = 1
+SESSION_MESSAGES = ("limits", "interrupt")
+"""Types of messages about no single utterance that another gateway is sent too."""
 
 
 @asynccontextmanager
@@ -54,7 +57,7 @@ async def connect(
     connection.
     """
     connector = Connector(url, key, headers, tls, auth_message)
-    wire = await connector.open("new" if resume else None, open_timeout_s)
+    wire = await connector.open(NEW_SESSION if resume else None, open_timeout_s)
     link = SessionLink(wire, connector.open, connector.key_in_message)
     try:
         info = await begin_session(link, connector, open_timeout_s)
@@ -82,7 +85,7 @@ async def begin_session(link: SessionLink, connector: Connector, timeout_s: floa
         raise ProtocolViolation(f"no session message within {timeout_s:g} s") from None
     if info.protocol != PROTOCOL_VERSION:
         raise ProtocolViolation(f"protocol version must be {PROTOCOL_VERSION}, the gateway has {info.protocol}")
-    link.start(info.session, info.resume, sent=int(key is not None))
+    link.start(info.session, info.resume, sent=int(key is not None), model=info.model)
     return info
 
 
@@ -100,9 +103,11 @@ class Session:
         self._link = link
         link.expecting = lambda: any(not utterance.finished for utterance in self._utterances.values())
         link.on_change = self._on_connection_change
+        link.on_moved = self._on_moved
         self._utterances: dict[str, Utterance] = {}
         self._utterances_by_number: dict[int, Utterance] = {}
         self._count = 0
+        self._defaults: dict[str, Any] = {}
         self._lost: Exception | None = None
         self._limits: asyncio.Future[LimitsInfo] = asyncio.get_running_loop().create_future()
         """The next answer to `limits`."""
@@ -131,6 +136,7 @@ class Session:
         layout: Literal["streaming", "non_streaming"] | None = None,
         trim_silence: bool | None = None,
         words: bool = False,
+        visemes: bool = False,
         normalise: bool | None = None,
         pacing: Literal["playback", "none"] = "playback",
         lead_ms: int | None = None,
@@ -149,7 +155,6 @@ class Session:
         """
         self._count += 1
         format = format or AudioFormat()
-        utterance = Utterance(f"u{self._count}", format, self._send)
         options = {
             "voice": voice,
             "language": language,
@@ -159,6 +164,7 @@ class Session:
             "layout": layout,
             "trim_silence": trim_silence,
             "words": words or None,
+            "visemes": visemes or None,
             "normalise": normalise,
             "pacing": pacing,
             "lead_ms": lead_ms,
@@ -171,10 +177,12 @@ class Session:
             and [{"term": term, "spoken": spoken} for term, spoken in pronunciations.items()],
             "dictionaries": None if dictionaries is None else list(dictionaries),
         }
-        start: dict[str, Any] = {"type": "start", "utterance": utterance.id, "format": format.as_request()}
-        self._utterances[utterance.id] = utterance
+        start: dict[str, Any] = {"type": "start", "utterance": f"u{self._count}", "format": format.as_request()}
+        start |= {name: value for name, value in options.items() if value is not None}
+        utterance = Utterance(start["utterance"], format, self._send, SentUtterance(self._defaults | start))
+        await self._send(start)
+        self._utterances[utterance.id] = utterance  # not earlier: another gateway that takes over is sent it once
         try:
-            await self._send(start | {name: value for name, value in options.items() if value is not None})
             yield utterance
         finally:
             try:
@@ -182,7 +190,7 @@ class Session:
                 await utterance.wait_for_interrupt_answer()
             finally:
                 del self._utterances[utterance.id]
-                if utterance.started is not None:
+                if utterance.started is not None and self._receiver(utterance.started.number) is utterance:
                     del self._utterances_by_number[utterance.started.number]
             if not utterance.gateway_done:
                 utterance.fail(ClientError("the block of the utterance was left"))
@@ -196,6 +204,7 @@ class Session:
         `format` and its `pacing`.
         """
         fields = options if format is None else options | {"format": format.as_request()}
+        self._defaults = fields
         await self._send({"type": "defaults", "id": "defaults", **fields})
 
     async def limits(self, timeout_s: float = 10) -> LimitsInfo:
@@ -215,6 +224,21 @@ class Session:
     def _on_connection_change(self, connected: bool) -> None:
         for utterance in self._utterances.values():
             utterance.notify(Resumed() if connected else Reconnecting())
+
+    def _on_moved(self, kept: list[str]) -> Iterator[dict[str, Any]]:
+        """Another gateway takes over: yields what it needs to go on with every utterance."""
+        self.going_away_ms = None
+        self._utterances_by_number.clear()
+        deadline_s = asyncio.get_running_loop().time() + MOVE_S
+        for utterance in self._utterances.values():
+            if not utterance.finished:
+                utterance.notify(Resumed(moved=True))
+                yield from utterance.restore(deadline_s)
+        if self._defaults:
+            yield {"type": "defaults", "id": "defaults", **self._defaults}
+        for message in map(json.loads, kept):
+            if message["type"] in SESSION_MESSAGES and "utterance" not in message:
+                yield message
 
     async def _read(self) -> None:
         """Reads until the connection is closed or cannot be replaced, then fails every utterance with the reason."""
@@ -240,13 +264,15 @@ class Session:
         if isinstance(message, bytes):
             audio = read_audio(message)
             # Audio of an utterance whose block was left may still arrive; it is dropped.
-            if (receiver := self._utterances_by_number.get(audio.number)) is not None:
+            if (receiver := self._receiver(audio.number)) is not None:
                 await receiver.receive(audio)
             return
         control = _parse_json(message)
         kind = control.get("type")
         if kind == "going_away":
             self.going_away_ms = control.get("deadline_ms")
+            if control.get("restore_elsewhere") and all(each.restorable for each in self._utterances.values()):
+                self._link.leave()
         elif kind == "limits":
             limits, self._limits = self._limits, asyncio.get_running_loop().create_future()
             limits.set_result(read_limits(control))
@@ -255,11 +281,20 @@ class Session:
         elif "utterance" not in control:
             self._on_session_message(control)
         elif (utterance := self._utterances.get(control["utterance"])) is not None:
+            if kind == "checkpoint":
+                utterance.sent.parts.append(str(control["part"]))
+                return
             if (event := read_event(control)) is None:
+                return
+            if isinstance(event, SpeechError) and self._link.movable and utterance.leave_out(event):
+                self._link.leave()
                 return
             if kind == "started":
                 self._utterances_by_number[int(control["number"])] = utterance
             await utterance.receive(event)
+
+    def _receiver(self, number: int) -> Utterance | None:
+        return self._utterances_by_number.get(number)
 
     def _on_session_message(self, control: dict[str, Any]) -> None:
         """Logs a message that names no utterance: an error about a single message must not end the utterances."""

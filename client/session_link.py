@@ -11,15 +11,17 @@ import asyncio
 import json
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from .errors import ClientError, ProtocolViolation, SessionLost
-from .wire import Wire
+from .wire import NEW_SESSION, Wire
 
 Opener = Callable[[str, float], Awaitable[Wire]]
-"""Opens a connection that resumes the session of that name, within seconds. Raises Refused, Unreachable."""
+"""Opens a connection that resumes the session of that name, or NEW_SESSION, within seconds.
+
+Raises Refused, Unreachable."""
 
 KEPT_CHARACTERS = 1 << 20
 """Characters of messages that wait to be sent or confirmed, above which `SessionLink.send` waits."""
@@ -36,6 +38,12 @@ ATTEMPT_S = 3.0
 ELSEWHERE, MAX_TRIES_ELSEWHERE, ELSEWHERE_PAUSE_S = "resume_elsewhere", 30, 0.05
 """Code of a process that does not have the session, tries to reach the one that has it, and the pause between them,
 which grows by a tenth each: eight seconds in all."""
+MAX_TRIES_MOVABLE = 6
+"""The same tries of a client with checkpoints, which goes on at any gateway instead: 0.4 s in all."""
+MOVE_S = 30.0
+"""Seconds after a loss in which another gateway has to take the utterances over."""
+MOVABLE_CODES = frozenset({1001, 1012})
+"""Close codes of a gateway that ends or makes room, after which utterances go on at another one."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 1.0
 """Pauses between attempts: the first one, and the longest; each is twice the one before, more or less at random."""
 
@@ -55,7 +63,12 @@ class SessionLink:
         self._open_again, self._key = open_again, key
         self.on_change: Callable[[bool], None] = lambda _: None
         """Called with False when the connection was lost and another one is being opened; with True when that is."""
+        self.on_moved: Callable[[list[str]], Iterable[Mapping[str, Any]]] = lambda _: ()
+        """Called when another gateway has begun a session, with the messages that the former one may not have
+        received; returns what that session begins with."""
         self._session = ""
+        self._model: str | None = None
+        self._moving: asyncio.Task[None] | None = None
         self._offer: Mapping[str, Any] | None = None
         self._kept: deque[str] = deque()
         """The messages after the first `_confirmed` ones, of which `_written` went to the present connection."""
@@ -69,9 +82,9 @@ class SessionLink:
         """Set, and replaced, when anything changes for which a coroutine waits."""
         self._writer: asyncio.Task[None] | None = None
 
-    def start(self, session: str, offer: Mapping[str, Any] | None, *, sent: int) -> None:
-        """The session has begun, after `sent` messages of this side."""
-        self._session, self._offer = session, offer
+    def start(self, session: str, offer: Mapping[str, Any] | None, *, sent: int, model: str | None = None) -> None:
+        """The session has begun, after `sent` messages of this side. `model`: of a gateway that sends checkpoints."""
+        self._session, self._offer, self._model = session, offer, model
         self._received = 1
         self._confirmed = self._written = self._sent = sent
         self._writer = asyncio.create_task(self._write(), name="voxgate link writer")
@@ -80,6 +93,11 @@ class SessionLink:
     def resumable(self) -> bool:
         """Whether a lost connection is replaced."""
         return self._offer is not None
+
+    @property
+    def movable(self) -> bool:
+        """Whether another gateway can take over."""
+        return self._model is not None
 
     async def send(self, message: Mapping[str, Any]) -> None:
         """Queues a message; waits while too many are unsent or unconfirmed. Raises the error that ended the link."""
@@ -95,11 +113,15 @@ class SessionLink:
         Only one task may call it.
         """
         while True:
+            wire = self.wire
             try:
                 message = await self._receive_within_silence()
             except SessionLost as lost:
-                await self._resume(lost)
+                if wire is self.wire:
+                    await self._resume(lost)
                 continue
+            if wire is not self.wire:
+                continue  # another gateway has taken over meanwhile, and sends it again
             self._received += 1
             self._plan_confirmation(len(message))
             if isinstance(message, bytes) or not self._is_confirmation(message):
@@ -120,6 +142,8 @@ class SessionLink:
     def end(self, error: Exception) -> None:
         """Ends the link: calls raise `error` from now on."""
         self._lost = self._lost or error
+        if self._moving is not None:
+            self._moving.cancel()
         if self._confirm_timer is not None:
             self._confirm_timer.cancel()
         if self._writer is not None:
@@ -202,33 +226,52 @@ class SessionLink:
     async def _resume(self, lost: SessionLost) -> None:
         """Replaces the connection. Raises `lost` when that is not possible in time."""
         offer, loop = self._offer, asyncio.get_running_loop()
-        if offer is None or self._lost is not None or not lost.broken:
+        leaves = self._model is not None and lost.code in MOVABLE_CODES
+        if offer is None or self._lost is not None or not (lost.broken or leaves):
             raise lost
         self._connected = False
         self.wire.abort()
         self.on_change(False)
-        deadline_s = loop.time() + float(offer["within_ms"]) / 1000
+        lost_s = loop.time()
+        if not leaves and await self._resume_within(lost, float(offer["within_ms"]) / 1000):
+            self.on_change(True)
+            return
+        if self._model is None:
+            raise lost
+        try:
+            await self._move(lost_s + MOVE_S)
+        except (ClientError, TimeoutError) as failure:
+            raise lost from failure
+
+    async def _resume_within(self, lost: SessionLost, within_s: float) -> bool:
+        """Returns whether the session goes on over a new connection. Raises `lost` when nothing else can help."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + within_s
         pause_s, tries_elsewhere = FIRST_PAUSE_S, 0
+        most_tries = MAX_TRIES_ELSEWHERE if self._model is None else MAX_TRIES_MOVABLE
         while (left_s := deadline_s - loop.time()) > 0:
+            if self._connected:  # another gateway has taken over meanwhile
+                return True
             timeout_s = min(ATTEMPT_S, left_s)
             try:
                 async with asyncio.timeout(timeout_s):
                     answer = await self._attempt(timeout_s)
             except (ClientError, TimeoutError) as failure:
                 if isinstance(failure, ClientError) and not failure.retryable:
+                    if self._model is not None:
+                        return False
                     raise lost from failure
             else:
                 if answer == "resumed":
-                    self.on_change(True)
-                    return
+                    return True
                 tries_elsewhere += 1
-                if answer != ELSEWHERE or tries_elsewhere == MAX_TRIES_ELSEWHERE:
-                    break
+                if answer != ELSEWHERE or tries_elsewhere == most_tries:
+                    return False
                 await asyncio.sleep(ELSEWHERE_PAUSE_S * 1.1**tries_elsewhere * (0.5 + random.random()))
                 continue
             await asyncio.sleep(min(pause_s * (0.5 + random.random()), max(0.0, deadline_s - loop.time())))
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
-        raise lost
+        return False
 
     async def _attempt(self, timeout_s: float) -> str:
         """Resumes over a new connection; returns "resumed" or the code of a refusal. Raises as `_open_again`."""
@@ -253,6 +296,74 @@ class SessionLink:
         self.wire, self._connected = wire, True
         self._notify()
         return "resumed"
+
+    # Another gateway
+
+    def leave(self) -> None:
+        """Has another gateway take over in the background; the present one is read until then."""
+        if self._model is not None and self._moving is None and self._lost is None:
+            deadline_s = asyncio.get_running_loop().time() + MOVE_S
+            self._moving = asyncio.create_task(self._leave(deadline_s), name="voxgate link move")
+
+    async def _leave(self, deadline_s: float) -> None:
+        """Moves; after a failure the present gateway finishes what it speaks."""
+        with suppress(ClientError, TimeoutError):
+            await self._move(deadline_s)
+        self._moving = None
+
+    async def _move(self, deadline_s: float) -> None:
+        """Begins a session at another gateway with the same model, and ends the present one there.
+
+        Raises the last failure at the deadline, and at once what another attempt meets again.
+        """
+        loop, pause_s = asyncio.get_running_loop(), FIRST_PAUSE_S
+        before = self.wire
+        while True:
+            timeout_s = max(0.0, min(ATTEMPT_S, deadline_s - loop.time()))
+            try:
+                async with asyncio.timeout(timeout_s):
+                    wire, session = await self._begin_elsewhere(timeout_s)
+                break
+            except (ClientError, TimeoutError) as failure:
+                final = isinstance(failure, ClientError) and not failure.retryable
+                if final or loop.time() + pause_s >= deadline_s:
+                    raise
+            await asyncio.sleep(pause_s * (0.5 + random.random()))
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+        if self._lost is not None or self.wire is not before:  # resumed or moved meanwhile
+            wire.abort()
+            return
+        kept, self._kept, self._kept_characters = list(self._kept), deque(), 0
+        self._session, self._offer = session["session"], session["resume"]
+        self._received, self._received_confirmed, self._unconfirmed_bytes = 1, 0, 0
+        self._confirmed = self._written = self._sent = int(self._key is not None)
+        self.wire, self._connected = wire, True
+        for message in self.on_moved(kept):
+            self._queue(json.dumps(message))
+        self._notify()
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await before.close()
+        before.abort()
+
+    async def _begin_elsewhere(self, timeout_s: float) -> tuple[Wire, dict[str, Any]]:
+        """Returns a new connection and its `session` message. Raises ClientError."""
+        wire = await self._open_again(NEW_SESSION, timeout_s)
+        try:
+            if self._key is not None:
+                await wire.send(json.dumps({"type": "auth", "key": self._key}))
+            session = json.loads(await wire.receive())
+            if session.get("type") != "session":
+                raise SessionLost(None, f"refused: {session.get('code')}")
+            if session.get("model") != self._model or not session.get("resume"):
+                raise SessionLost(None, f"the model must be {self._model}, another gateway has {session.get('model')}")
+        except (ValueError, AttributeError) as error:
+            wire.abort()
+            raise ProtocolViolation(f"malformed session message: {error!r}") from error
+        except BaseException:
+            wire.abort()
+            raise
+        return wire, session
 
     def _notify(self) -> None:
         self._changed.set()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from .errors import ProtocolViolation, SessionLost, SpeechError
-from .events import SAMPLE_BYTES, Audio, AudioFormat, Done, Event, Interrupted, Notice, Started
+from .errors import ClientError, ProtocolViolation, SessionLost, SpeechError
+from .events import SAMPLE_BYTES, Audio, AudioFormat, Done, Event, Interrupted, Notice, Started, Visemes, Words
+from .sent_utterance import SentUtterance
 
 T = TypeVar("T")
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -16,6 +18,9 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 MAX_UNREAD_EVENTS = 1024
 """Unread events of one utterance (80 s of audio in packets of 80 ms) at which the session stops reading."""
 INTERRUPT_TIMEOUT_S = 10.0
+DRAINING_CODE = "draining"
+RESTORE_PAUSE_S = 0.25
+"""Least pause before a gateway that had no room for the utterance is asked again."""
 
 FRAGMENT_REFUSED_CODE = "text_too_long"
 TEXT_CALLS = ("text", "flush")
@@ -35,8 +40,10 @@ class Utterance:
     closes.
     """
 
-    def __init__(self, id: str, format: AudioFormat, send: Send) -> None:
+    def __init__(self, id: str, format: AudioFormat, send: Send, sent: SentUtterance | None = None) -> None:
         self.id = id
+        self.sent = sent or SentUtterance({"type": "start", "utterance": id})
+        """What another gateway needs to go on with it."""
         self.format = format
         """As requested; as granted, with `pre_skip`, once `started` is set."""
         self.started: Started | None = None
@@ -53,6 +60,15 @@ class Utterance:
         self._failure: Exception | None = None
         self._ended_by_error = False
         self._interrupt_answer: asyncio.Future[Interrupted] | None = None
+        self._interrupt: dict[str, Any] | None = None
+        """The message that waits for that answer."""
+        self._restoring_until_s: float | None = None
+        """Until when a gateway that refuses to go on with it is asked again; None once one goes on."""
+        self._left_out = False
+        """Whether the present gateway has refused it because it is shutting down, and another one will be asked."""
+        self._asking: asyncio.Task[None] | None = None
+        self._moved = False
+        """Whether another gateway is to go on with it, and has not sent any audio."""
 
     @property
     def finished(self) -> bool:
@@ -124,7 +140,8 @@ class Utterance:
             if self._interrupt_answer is None or self._interrupt_answer.done():
                 self._interrupt_answer = asyncio.get_running_loop().create_future()
                 command: dict[str, Any] = {"type": "interrupt", "utterance": self.id, "id": self._next_id("interrupt")}
-                await self._send(command if played_ms is None else command | {"played_ms": played_ms})
+                self._interrupt = command if played_ms is None else command | {"played_ms": played_ms}
+                await self._send(self._interrupt)
             # Several tasks may wait for it, and any of them may be cancelled.
             return await asyncio.shield(self._interrupt_answer)
 
@@ -149,6 +166,60 @@ class Utterance:
             if isinstance(event, Audio):
                 yield event
 
+    # Another gateway
+
+    @property
+    def restorable(self) -> bool:
+        """Whether another gateway can go on with it, or need not: it has not started, or has a checkpoint."""
+        return self.finished or self.started is None or bool(self.sent.parts)
+
+    def restore(self, deadline_s: float) -> Iterator[dict[str, Any]]:
+        """Yields what another gateway needs to go on with it. Without a checkpoint it fails."""
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+        if self.finished:
+            return
+        if not self.restorable:
+            self.fail(SessionLost(None, "the gateway was lost, and the utterance has no checkpoint"))
+            return
+        self._restoring_until_s, self._moved, self._left_out = deadline_s, True, False
+        known = None
+        if (started := self.started) is not None:
+            known = {"voice": started.voice, "language": started.language, "seed": started.seed}
+        yield from self.sent.messages(known, self._next_seq, last=self._last_received)
+
+    def leave_out(self, error: SpeechError) -> bool:
+        """Whether the error only says that a gateway which shuts down does not begin it: another one will."""
+        if self.started is not None:
+            return False
+        self._left_out |= error.code == DRAINING_CODE
+        return self._left_out and error.code in (DRAINING_CODE, *AFTER_END_CODES)
+
+    def _asks_again(self, error: SpeechError) -> bool:
+        """Whether another gateway may still go on with the utterance that was refused now; asks again then."""
+        deadline_s, self._restoring_until_s = self._restoring_until_s, None
+        if deadline_s is None or not error.retryable:
+            return False
+        pause_s = max(RESTORE_PAUSE_S, (error.retry_after_ms or 0) / 1000)
+        if asyncio.get_running_loop().time() + pause_s >= deadline_s:
+            return False
+        self._asking = asyncio.create_task(self._ask_again(pause_s, deadline_s), name="voxgate restore")
+        return True
+
+    async def _ask_again(self, pause_s: float, deadline_s: float) -> None:
+        await asyncio.sleep(pause_s)
+        self._asking = None
+        with suppress(ClientError):
+            for message in self.restore(deadline_s):
+                await self._send(message)
+
+    async def _repeat_interrupt(self) -> None:
+        """A gateway goes on with the utterance: sends it the interrupt that the former one has not answered."""
+        answer, self._moved = self._interrupt_answer, False
+        if self._interrupt is not None and answer is not None and not answer.done():
+            await self._send(self._interrupt)
+
     # From the session's reader
 
     async def receive(self, event: Event | SpeechError) -> None:
@@ -161,10 +232,16 @@ class Utterance:
                 await self._receive_error(event)
                 return
             case Started():
-                self.started = event
-                self.format = event.format
+                again, self._restoring_until_s = self.started is not None, None
+                self.started, self.format = event, event.format
+                if again:
+                    return
             case Audio():
                 self._check_continuity(event)
+            case Words():
+                self.sent.words += len(event.words)
+            case Visemes():
+                self.sent.visemes += len(event.visemes)
             case Interrupted():
                 self.interrupted = event
                 if self._interrupt_answer is not None and not self._interrupt_answer.done():
@@ -174,6 +251,8 @@ class Utterance:
                 self.done = event
             case _:
                 pass
+        if self._moved and isinstance(event, Audio | Done):
+            await self._repeat_interrupt()
         await self._events.put(event)
         if self.finished:
             self._events.close()
@@ -191,6 +270,8 @@ class Utterance:
             self._interrupt_answer.set_exception(error)
 
     async def _receive_error(self, error: SpeechError) -> None:
+        if error.code not in AFTER_END_CODES and self._asks_again(error):
+            return
         call = (error.message_id or "").partition("-")[0]
         refused = error.code in MESSAGE_REFUSED_CODES
         # The refusal of an earlier call is not the answer to an interrupt.
@@ -200,6 +281,7 @@ class Utterance:
         if error.code == FRAGMENT_REFUSED_CODE or error.code in AFTER_END_CODES or (refused and self._survives(call)):
             if error.code not in AFTER_END_CODES and call not in ("ack", "interrupt"):
                 self._refused_call = error
+                self.sent.forget(error.message_id or "")
             await self._events.put(Notice(error.code, error.message))
         else:
             # Any other refused message means that text is missing or that there is no utterance.
@@ -225,7 +307,9 @@ class Utterance:
         if self.finished:
             raise SpeechError("utterance_ended", "the utterance has ended")
         try:
-            await self._send({"type": kind, "utterance": self.id, "id": self._next_id(kind), **fields})
+            message = {"type": kind, "utterance": self.id, "id": self._next_id(kind), **fields}
+            await self._send(message)
+            self.sent.record(message)  # not earlier: another gateway that takes over meanwhile is sent it once
         except SessionLost as lost:
             # An error that the gateway sent before it closed the connection is more precise.
             raise self._failure or lost from None

@@ -17,6 +17,8 @@ from .address import ServerAddress
 from .errors import Refused, SessionLost, Unreachable
 
 SPEECH_PATH = "/v1/speech"
+NEW_SESSION = "new"
+"""Value of the query parameter `resume` for a new session."""
 SUBPROTOCOL = Subprotocol("voxgate.v1")
 """Tells the gateway that messages and fields that this client does not know are ignored."""
 MAX_MESSAGE_BYTES = 1 << 20
@@ -88,14 +90,16 @@ class Connector:
         return self.key if self.auth_message else None
 
     async def open(self, resume: str | None, timeout_s: float) -> WebSocketWire:
-        """Opens a connection; `resume` is the value of that query parameter.
+        """Opens a connection; `resume` is the value of that query parameter: a session, or NEW_SESSION.
 
         Raises Unreachable, Refused, and ValueError for a malformed address.
         """
         address = ServerAddress.parse(self.url)
         path = SPEECH_PATH if address.path in ("", "/") else address.path
         in_message = self.key_in_message is not None
-        parameters = (address.query, "auth=message" if in_message else "", f"resume={resume}" if resume else "")
+        checkpoints = "checkpoints=1" if resume == NEW_SESSION else ""
+        resuming = f"resume={resume}" if resume else ""
+        parameters = (address.query, "auth=message" if in_message else "", resuming, checkpoints)
         authorization = {"Authorization": f"Bearer {self.key}"} if self.key and not in_message else {}
         try:
             socket = await open_socket(

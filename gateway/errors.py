@@ -9,8 +9,9 @@ VoxgateError
 │   ├── UtteranceTimeout        the utterance lasted too long for its audio
 │   ├── SlowConsumer            the client stopped reading; the socket closes
 │   ├── ClientGone              the socket closed; never sent, only counted
-│   └── ResumeFailed            no session can be resumed with this token
-│       └── ResumeElsewhere       the session is not of this process
+│   ├── ResumeFailed            no session can be resumed with this token
+│   │   └── ResumeElsewhere       the session is not of this process
+│   └── CheckpointElsewhere     the checkpoint is of another model or version (a CheckpointRefused)
 ├── AccessError
 │   ├── Unauthorized            API key missing, unknown, expired or forged
 │   ├── Forbidden               origin or key without permission
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from voxgate.pipeline.errors import RequestError, VoxgateError
+from voxgate.pipeline.errors import CheckpointRefused, RequestError, VoxgateError
 
 
 class Limit(StrEnum):
@@ -116,6 +117,13 @@ class ResumeElsewhere(ResumeFailed):
     """The session is not of this process: another one behind the same address may have it."""
 
     code = "resume_elsewhere"
+    retryable = True
+
+
+class CheckpointElsewhere(CheckpointRefused):
+    """The checkpoint is of another model, or of another version: another replica may have it."""
+
+    code = "checkpoint_elsewhere"
     retryable = True
 
 

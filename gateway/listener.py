@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from voxgate.pipeline.cloning.library import VoiceLibrary
@@ -39,16 +40,18 @@ from .messages import CloseCode
 from .observability.events import Observer
 from .protocols.registry import DOCUMENT_ENDPOINTS, SPEECH_ENDPOINTS, WEBSOCKET_ENDPOINTS
 from .session.admission import Admission
+from .session.checkpoints.trail import Checkpoints
 from .session.timers import UNPACED_TIMEOUT_FACTOR
 from .session.utterance_factory import UtteranceFactory
 from .settings import SettingsError
 from .shutdown import FINAL_GRACE_S
-from .transport.buffer_limits import WRITE_LIMIT_BYTES, ReadBudget, ReadSizeLimit
+from .transport.buffer_limits import WRITE_LIMIT_BYTES, ReadSizeLimit
 from .transport.connection import SpeechCloser
 from .transport.connection_pool import ConnectionPlace, ConnectionPool
 from .transport.handshake import HandshakeAuthenticator, complete_response
 from .transport.sessions import Sessions
 from .transport.tls import TlsAcceptor, load_certificate, tls_context
+from .transport.turn_budget import TURN_BYTES, TurnBudget
 from .transport.websocket import CLOSE_TIMEOUT_S, BoundedConnection
 from .transport.wyoming_listener import WyomingListener
 
@@ -89,6 +92,9 @@ class GatewayListener:
     ) -> None:
         """Raises SettingsError when the TLS certificate cannot be used."""
         self._settings = factory.settings
+        if self._settings.checkpoints:
+            checkpoints = Checkpoints(access.checkpoint_key, factory.synthesizer.identity)
+            factory = replace(factory, checkpoints=checkpoints)
         self._access = access
         self._tls = tls_context(self._settings)
         self._speech_closer = SpeechCloser(admission)
@@ -96,7 +102,7 @@ class GatewayListener:
         self._authenticator = HandshakeAuthenticator(WEBSOCKET_ENDPOINTS, access, factory, self.sessions, observer)
         self._server: Server | None = None
         self._expiry_task: asyncio.Task[None] | None = None
-        self._read_budget = ReadBudget()
+        self._read_budget = TurnBudget(TURN_BYTES)
         probes = probe_routes(engine, lambda: self.sessions.draining)
         dictionaries, caller_share = factory.pronunciations.store, self._settings.caller_share
         groups = [
@@ -222,7 +228,7 @@ class GatewayListener:
                 protocol,
                 server,
                 place=place,
-                budget=self._read_budget,
+                budget=self.sessions.steps,
                 write_timeout_s=self._write_timeout_s,
                 frames_per_s=FRAMES_PER_MESSAGE * self._settings.messages_per_s,
                 **options,

@@ -17,11 +17,12 @@ from voxgate.pipeline.interface import (
     SamplingOptions,
     SpeechRequest,
     TextLayout,
+    VisemeTime,
     WordTime,
 )
 
 from .message_parsing import Count, MessageId, StrictMessage, UtteranceId, first_error, quoted_path
-from .resume_messages import Received, Resume, ResumeOffer
+from .resume_messages import CheckpointMessage, CheckpointParts, ClientProgress, Received, Resume, ResumeOffer
 from .start_fields import DEFAULT_MARKUP, StartOptions, Traceparent
 
 SUBPROTOCOL = "voxgate.v1"
@@ -76,11 +77,24 @@ class Start(StartOptions):
             layout=TextLayout(self.layout),
             trim_silence=trim_silence if self.trim_silence is None else self.trim_silence,
             words=self.words,
+            visemes=self.visemes,
             normalise=normalise if self.normalise is None else self.normalise,
             paced=self.pacing == "playback",
             markup=DEFAULT_MARKUP if self.markup is None else self.markup,
             prosody=Prosody(self.rate, self.volume),
         )
+
+
+class Restore(Start):
+    """Begins an utterance behind what another gateway has sent of it: `received` of its audio and words.
+
+    `checkpoint`: the first parts of its checkpoint. `characters`: length of the text that the client sends again.
+    """
+
+    type: Literal["restore"]  # type: ignore[assignment]  # a `start` with more fields, told apart by its type
+    checkpoint: Annotated[tuple[str, ...], Field(min_length=1)]
+    received: ClientProgress
+    characters: Count = 0
 
 
 class Text(_ClientMessage):
@@ -140,7 +154,22 @@ class Auth(_ClientMessage):
     key: Annotated[str, StringConstraints(min_length=1, max_length=KEY_CHARACTERS)]
 
 
-ClientMessage = Start | Defaults | Text | Flush | End | Interrupt | Ack | Ping | AskLimits | Auth | Resume | Received
+ClientMessage = (
+    Start
+    | Restore
+    | Defaults
+    | Text
+    | Flush
+    | End
+    | Interrupt
+    | Ack
+    | Ping
+    | AskLimits
+    | Auth
+    | Resume
+    | Received
+    | CheckpointParts
+)
 
 _CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
 
@@ -195,6 +224,7 @@ class Quota(StrictMessage):
 
 CAPABILITIES = (
     "auth",
+    "checkpoints",
     "defaults",
     "framing",
     "generated",
@@ -204,12 +234,13 @@ CAPABILITIES = (
     "resume",
     "starving",
     "traceparent",
+    "visemes",
 )
 """What this gateway's native protocol has beyond the first edition of version 1."""
 
 
 class SessionMessage(_ServerMessage):
-    """First message on a socket: its name, the voices, formats and limits."""
+    """First message on a socket: its name, the voices, formats and limits; the model where it sends checkpoints."""
 
     type: Literal["session"] = "session"
     protocol: int = 1
@@ -221,6 +252,7 @@ class SessionMessage(_ServerMessage):
     limits: Limits
     quota: Quota
     resume: ResumeOffer | None = None
+    model: str | None = None
 
 
 class LimitsMessage(_ServerMessage):
@@ -293,6 +325,26 @@ class WordsMessage(_ServerMessage):
     def of(cls, utterance: str, words: Sequence[WordTime]) -> WordsMessage:
         """Returns the message for `words` of the utterance."""
         return cls(utterance=utterance, words=tuple(WordFields(**asdict(word)) for word in words))
+
+
+class VisemeFields(StrictMessage):
+    """A mouth shape, from `start_ms` of the audio to the next."""
+
+    viseme: str
+    start_ms: int
+
+
+class VisemesMessage(_ServerMessage):
+    """Mouth shapes of audio that follows."""
+
+    type: Literal["visemes"] = "visemes"
+    utterance: str
+    visemes: tuple[VisemeFields, ...]
+
+    @classmethod
+    def of(cls, utterance: str, visemes: Sequence[VisemeTime]) -> VisemesMessage:
+        """Returns the message for `visemes` of the utterance."""
+        return cls(utterance=utterance, visemes=tuple(VisemeFields(**asdict(viseme)) for viseme in visemes))
 
 
 class GeneratedMessage(_ServerMessage):
@@ -403,10 +455,14 @@ class ErrorMessage(_ServerMessage):
 
 
 class GoingAwayMessage(_ServerMessage):
-    """The gateway is shutting down; active utterances may finish within `deadline_ms`."""
+    """The gateway is shutting down; active utterances may finish within `deadline_ms`.
+
+    `restore_elsewhere`: the client has all parts of their checkpoints, and can go on at another gateway at once.
+    """
 
     type: Literal["going_away"] = "going_away"
     deadline_ms: int
+    restore_elsewhere: bool | None = None
 
 
 class PongMessage(_ServerMessage):
@@ -422,8 +478,10 @@ ServerMessage = (
     | QueuedMessage
     | StartedMessage
     | WordsMessage
+    | VisemesMessage
     | GeneratedMessage
     | StarvingMessage
+    | CheckpointMessage
     | LimitsMessage
     | DoneMessage
     | InterruptedMessage

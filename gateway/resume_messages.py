@@ -1,12 +1,12 @@
-"""Messages with which a session outlives its connection (docs/protocol.md, "A lost connection")."""
+"""Messages with which a session outlives its connection, and an utterance its gateway (docs/protocol.md)."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
-from .message_parsing import Count, MessageId, StrictMessage
+from .message_parsing import Count, MessageId, StrictMessage, UtteranceId
 
 Secret = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
@@ -58,3 +58,33 @@ class ResumedMessage(StrictMessage):
     session: str
     received: int
     resume: ResumeOffer
+
+
+class ClientProgress(StrictMessage):
+    """What a client has of an utterance: so many audio messages, the `last` one among them or not, words, visemes."""
+
+    messages: Count
+    last: bool = False
+    words: Count = 0
+    visemes: Count = 0
+
+
+class CheckpointParts(StrictMessage):
+    """Client: further parts of the checkpoint of a `restore`, before its text."""
+
+    type: Literal["checkpoint"]
+    id: MessageId | None = None
+    utterance: UtteranceId
+    parts: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class CheckpointMessage(StrictMessage):
+    """Gateway: the next part of the checkpoint of an utterance."""
+
+    type: Literal["checkpoint"] = "checkpoint"
+    utterance: str
+    part: str
+
+    def encode(self) -> str:
+        """Returns the JSON text of the message."""
+        return self.model_dump_json()

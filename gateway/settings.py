@@ -236,6 +236,11 @@ class Settings(BaseModel):
         description="Seconds that a session of the native protocol waits for its client after its connection was lost, "
         "0 to 60; 0 ends it at once.",
     )
+    checkpoints: bool = Field(
+        True,
+        description="Send checkpoints to clients that ask for them, so that their utterances continue at another "
+        "replica.",
+    )
     socket_lifetime_s: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description="Seconds after which a socket is closed once its utterances have finished, at the latest after "
@@ -274,16 +279,6 @@ class Settings(BaseModel):
     gpu_kernels: Literal["voxgate", "vllm"] = Field(
         "voxgate",
         description="The talker's kernels on a GPU: Voxgate's own, or those of vLLM and torch (see docs/gpu.md).",
-    )
-    streamed_layers: bool = Field(
-        False,
-        description="On a GPU, compute the talker's layers for up to 32 rows with two kernels per layer instead of the "
-        "matrix library. Not yet stable while the codec runs on the same GPU (see docs/gpu.md).",
-    )
-    persistent_predictor: bool = Field(
-        False,
-        description="On a GPU, compute a frame's codes for up to 16 rows with one kernel instead of a chain of them "
-        "(see docs/gpu.md).",
     )
 
     # Logging

@@ -105,6 +105,7 @@ class StartOptions(StrictMessage):
     trim_silence: bool | None = None
     normalise: bool | None = None
     words: bool = False
+    visemes: bool = False
     pacing: Literal["playback", "none"] = "playback"
     lead_ms: Annotated[int, Field(ge=FRAME_MS, lt=2**31)] | None = None
     starving_ms: Annotated[int, Field(ge=1, le=MAX_STARVING_MS)] | None = None

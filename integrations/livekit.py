@@ -1,6 +1,6 @@
 """LiveKit's text-to-speech plugin on the native protocol, for livekit-agents 1.8 (`pip install "voxgate[livekit]"`).
 
-    speech = livekit.TTS(url="ws://127.0.0.1:8000", voice="rms")
+    speech = livekit.TTS(url="ws://127.0.0.1:8000", voice="michael")
     session = AgentSession(tts=speech, use_tts_aligned_transcript=True)
 
 Tokens of the language model go to the gateway as they come. Each written word is reported with its time, so that after

@@ -1,6 +1,6 @@
 """Pipecat's text-to-speech service on the native protocol, for pipecat-ai 1.14 (`pip install "voxgate[pipecat]"`).
 
-    tts = VoxgateTTSService(url="ws://127.0.0.1:8000", settings=VoxgateTTSService.Settings(voice="rms"))
+    tts = VoxgateTTSService(url="ws://127.0.0.1:8000", settings=VoxgateTTSService.Settings(voice="michael"))
 
 Tokens of the language model go to the gateway as they come. Each written word becomes a TTSTextFrame at the moment at
 which it is spoken, so that after an interruption the conversation's history holds what was heard.

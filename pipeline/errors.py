@@ -11,7 +11,8 @@ VoxgateError
 │   │   ├── UnreadableAudio     not a sound file of a supported kind, or damaged
 │   │   ├── SilentAudio / ClippedAudio
 │   │   └── AudioTooShort / AudioTooLong / AudioTooLarge
-│   └── EmptyText / TextTooLong
+│   ├── EmptyText / TextTooLong
+│   └── CheckpointRefused       an utterance cannot go on from this checkpoint
 ├── AtCapacity              no free slot; retry after `retry_after_ms`
 ├── EngineError             a failure of the speech engine
 │   ├── EngineNotReady      still loading, or restarting
@@ -35,6 +36,8 @@ class VoxgateError(Exception):
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
+    ends_utterance: ClassVar[bool] = False
+    """Whether the utterance whose message it answers ends; otherwise that message is refused."""
 
     def __init__(
         self,
@@ -169,6 +172,7 @@ class EmptyText(RequestError):
     """The utterance ended without text to speak."""
 
     code = "empty_text"
+    ends_utterance = True
 
 
 class TextTooLong(RequestError):
@@ -182,6 +186,13 @@ class TextTooLong(RequestError):
         self.received = received
 
 
+class CheckpointRefused(RequestError):
+    """An utterance cannot go on from this checkpoint: it is forged, damaged, stale, too large, or of something else."""
+
+    code = "checkpoint_refused"
+    ends_utterance = True
+
+
 class AtCapacity(VoxgateError):
     """No talker slot became free within the bounded wait, or the queue is full."""
 
@@ -193,6 +204,7 @@ class EngineError(VoxgateError):
     """The speech engine failed."""
 
     code = "engine_error"
+    ends_utterance = True
     retryable = True
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from voxgate.codecs.pcm import Pcm
 
 from .step_times import StepSummary
@@ -72,6 +74,29 @@ NATURAL = Prosody()
 """The voice's own prosody."""
 
 
+class FinishReason(StrEnum):
+    """Why a speech ended."""
+
+    END = "end"
+    """The talker ended it."""
+    LENGTH = "length"
+    """The limit of frames, in proportion to the text or set by the request, cut it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodeRun:
+    """Codes of consecutive frames of one generation; an utterance is a row of generations, numbered from 0.
+
+    `first`: number of the first frame in its generation. `codes`: int16 [frames, groups]. `end`: how the generation
+    ended behind these frames; None while it goes on.
+    """
+
+    generation: int
+    first: int
+    codes: NDArray[np.int16]
+    end: FinishReason | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
     """One utterance as requested; its text follows through `Speech.push_text`."""
@@ -88,6 +113,8 @@ class SpeechRequest:
     """Cuts off the silence before the first word."""
     words: bool = False
     """Reports word times with the chunks; `Speech.spoken_until` answers in any case."""
+    visemes: bool = False
+    """Reports mouth shapes with the chunks, if `VoiceInfo.visemes`."""
     normalise: bool = False
     """Expands numbers, dates, money and the like to words of `language`, if the voice has no spoken form of its own."""
     paced: bool = True
@@ -98,6 +125,10 @@ class SpeechRequest:
     """Rate and volume up to where markup changes them."""
     lexica: tuple[Lexicon, ...] = ()
     """Terms of the text that are spoken in another form; of several for a term, the first lexicon counts."""
+    keep_codes: bool = False
+    """Whether `Speech.take_codes` is called."""
+    past: tuple[CodeRun, ...] = ()
+    """Codes of the same utterance in another process, from its first frame on: these are not made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +160,8 @@ class VoiceInfo:
     description: str = ""
     instructions: bool = False
     needs_instructions: bool = False
+    visemes: bool = False
+    """Whether the mouth shapes of its speech are known."""
     cloned: bool = False
     """Made from a recording, not the model's own."""
     display: str = ""
@@ -138,15 +171,8 @@ class VoiceInfo:
     accent: str = ""
     """Such as "american"; empty if it is not known."""
     ownership: VoiceOwnership = EVERY_KEY
-
-
-class FinishReason(StrEnum):
-    """Why a speech ended."""
-
-    END = "end"
-    """The talker ended it."""
-    LENGTH = "length"
-    """The limit of frames, in proportion to the text or set by the request, cut it."""
+    digest: str = ""
+    """Of a cloned voice: equal where it speaks alike; empty for the model's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +190,14 @@ class WordTime:
 
 
 @dataclass(frozen=True, slots=True)
+class VisemeTime:
+    """A mouth shape, one of Oculus' fifteen visemes, from `start_ms` of the audio to the next; never revised."""
+
+    viseme: str
+    start_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class SpeechChunk:
     """A run of audio.
 
@@ -178,6 +212,8 @@ class SpeechChunk:
     words: Sequence[WordTime] = ()
     notices: Sequence[str] = ()
     """What the text asked for and the speech does not do, in words; each is given once."""
+    visemes: Sequence[VisemeTime] = ()
+    """Mouth shapes up to the end of this audio, or further, that no chunk before had."""
 
 
 @dataclass(slots=True)
@@ -226,6 +262,9 @@ class Speech(Protocol):
     @property
     def pauses(self) -> int:
         """Pauses in the text that was processed so far."""
+
+    def take_codes(self) -> Sequence[CodeRun]:
+        """Returns the codes made since the last call, without those of the request; none unless it keeps them."""
 
     @property
     def waiting_for_text(self) -> bool:
@@ -314,6 +353,8 @@ class Synthesizer(Protocol):
     """The most utterances that there can ever be at once."""
     max_characters: int
     """Text limit of one utterance."""
+    identity: str
+    """Of the model: equal where the same text, options and seed give the same codes."""
 
     @property
     def default_voice(self) -> str:
@@ -351,5 +392,6 @@ class Synthesizer(Protocol):
     def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> Speech:
         """Begins an utterance in a free slot, or in the leased slots `place`.
 
-        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity (no free slot), EngineNotReady.
+        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity (no free slot), EngineNotReady, and
+        CheckpointRefused for codes that the model cannot have made.
         """

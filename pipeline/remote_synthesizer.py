@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from .codec.client import CodecClient
+from .codec.stream import CodecContext
 from .credit import StaggeredCredit
 from .errors import EngineError, EngineLost, EngineNotReady
 from .interface import EngineState, LeasedSlots, SpeechRequest
-from .ipc.codec_wire import Codes
 from .ipc.engine_messages import Attach, Attached, Message
 from .step_times import StepSummary
 from .talker.remote_engine import RemoteTalkerEngine
@@ -146,7 +146,7 @@ class RemoteSynthesizer(VoiceModel):
             raise EngineNotReady("the voice is not ready")
         return self._talker, self._codec
 
-    def _take_slots(self, place: LeasedSlots | None, context: Codes, *, paced: bool) -> SpeechSlots:
+    def _take_slots(self, place: LeasedSlots | None, context: CodecContext, *, paced: bool) -> SpeechSlots:
         talker, codec = self._check_ready()
         if place is None:
             raise EngineNotReady("no slot is leased for the utterance")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -12,11 +12,11 @@ import psutil
 from .capacity import Capacity, Stage, calibrate
 from .codec.planner import CHUNK_FRAMES
 from .codec.service import CodecService
+from .codec.stream import CodecContext
 from .credit import StaggeredCredit
 from .errors import AtCapacity, EngineNotReady, VoxgateError
 from .gc_freeze import freeze_gc
 from .interface import EngineState, LeasedSlots, SpeechRequest
-from .ipc.codec_wire import Codes
 from .ipc.engine_messages import Attach
 from .step_times import StepSummary
 from .talker.engine import TalkerEngine
@@ -26,15 +26,12 @@ from .talker.vllm.config import EngineOptions
 from .talker.vllm.launch import preload_vllm
 from .utterance import UtteranceSpeech
 from .utterance_plan import SpeechSlots
-from .voice_model import GPU_PREFILLED_PROMPTS, SynthesizerOptions, VoiceModel
+from .voice_model import GPU_PREFILLED_PROMPTS, MAX_GENERATION_FRAMES, SynthesizerOptions, VoiceModel
 
 CPU_SLOTS = 32
 """Most slots on a CPU unless set."""
 CPU_MEMORY_SHARE = 4
 """Divisor of the machine's memory that limits the talker's slots on a CPU."""
-MAX_GENERATION_FRAMES = 2048
-"""Longest single generation, 164 s. A slot takes as much text as is spoken in that time; the rest continues in the
-next generation. Checkpoints allow four times as many frames, whose memory would rarely be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +70,7 @@ class QwenSynthesizer(VoiceModel):
 
     def __init__(self, folder: Path, options: SynthesizerOptions) -> None:
         super().__init__(folder, options)
+        self._gpu = options.gpu
         self.slots = options.slots or self._default_slots()
         self._speeches: set[UtteranceSpeech] = set()
         self._progress = StartProgress(options.start_history)
@@ -164,6 +162,9 @@ class QwenSynthesizer(VoiceModel):
         processes, self._processes = self._processes, None
         self._starting = False
         if processes is not None:
+            if not processes.talker.alive:
+                # It may have been lost to the one kernel that can hang; what follows must not be lost to it again.
+                self._gpu = replace(self._gpu, persistent_predictor=False)
             await processes.close()
 
     @property
@@ -206,7 +207,7 @@ class QwenSynthesizer(VoiceModel):
                 slots=slots,
                 max_frames=min(self._checkpoint.defaults.max_frames, MAX_GENERATION_FRAMES),
                 device=options.device,
-                gpu=options.gpu,
+                gpu=self._gpu,
                 codec=codec,
                 threads=options.talker_threads,
                 attached_processes=options.attached_processes,
@@ -254,7 +255,7 @@ class QwenSynthesizer(VoiceModel):
             raise EngineNotReady("the voice is not ready")
         return self._processes
 
-    def _take_slots(self, context: Codes, *, paced: bool) -> SpeechSlots:
+    def _take_slots(self, context: CodecContext, *, paced: bool) -> SpeechSlots:
         processes = self._check_ready()
         if not self.free_slots:
             raise AtCapacity("every talker slot is in use")

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
-from .alignment.word_timing import WordTiming, WordTimingFeed
+from .alignment.timing_feed import TimingFeed
+from .alignment.visemes import CodeVisemes
+from .alignment.word_timing import WordTiming
 from .codec.resumable_stream import ResumableStream
 from .credit import CreditRounds
 from .errors import EmptyText, EngineLost, GenerationFailed, TextTooLong, VoxgateError
-from .interface import FinishReason, LeasedSlots, Milestones, SpeechChunk, WordTime
+from .interface import FinishReason, LeasedSlots, Milestones, SpeechChunk
 from .prosody.shaper import SpeechShaper
 from .silence import LeadingSilence, SilenceRun
 from .talker.generation import Continuation, Generation
@@ -50,12 +52,14 @@ class UtteranceSpeech:
         on_end: Callable[[UtteranceSpeech], None],
         text_turns: TextTurns | None = None,
         text_filter: TextFilter | None = None,
+        visemes: CodeVisemes | None = None,
     ) -> None:
         """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played.
 
-        `take_slots`: called by `resume`. `text_turns`: the budget for text that all utterances share.
+        `take_slots`: called by `resume`. `text_turns`: the budget for text that all utterances share. `visemes`: of
+        `code_visemes`, where mouth shapes are asked for.
         """
-        self.seed = plan.sampling.seed
+        self.seed, self.take_codes = plan.sampling.seed, plan.codes.take
         self.finish_reason: FinishReason | None = None
         self.milestones = Milestones()
         self.holds_slot = False
@@ -70,8 +74,8 @@ class UtteranceSpeech:
         """Characters of text accepted so far, pending ones included."""
         self._filter = text_filter or make_text_filter((), (), plan.prosody)
         self._tokens = TokenQueue(plan.rules.text.segment_tokens)
-        self._word_feed = WordTimingFeed(timing)
-        self._shaper = SpeechShaper(plan.prosody, self._word_feed.on_audio)
+        self._feed = TimingFeed(timing, visemes)
+        self._shaper = SpeechShaper(plan.prosody, self._feed.on_audio)
         self._frames = FrameCounts()
         self._generation: Generation | None = None
         self._generations = 0
@@ -108,9 +112,8 @@ class UtteranceSpeech:
 
     @property
     def waiting_for_text(self) -> bool:
-        if self.lost or self._tokens.ended or self._tokens:
-            return False
-        if self._text_closed or self._pending or self._shaper.has_marks:
+        has_text = self._tokens or self._pending or self._shaper.has_marks
+        if self.lost or self._tokens.ended or self._text_closed or has_text:
             return False
         frames = self._frames
         allowed = frames.generated if self._generation is None else frames.before + self._generation.text_frames
@@ -346,12 +349,11 @@ class UtteranceSpeech:
                 self._place_marks()
             self._generations += 1
             self._frames.before = self._frames.generated
+            behind = self._plan.codes.begin(self._plan.rules.limits.frames_floor)
         self._text_closed = behind is not None and behind.closed
-        # Each generation has a seed of its own, or equal words would sound equal to the sample.
-        sampling = replace(self._plan.sampling, seed=(self.seed + self._generations - 1) % 2**63)
-        generation.prepare(self._plan.prompt, sampling, self._plan.rules.limits.frames_floor, behind)
-        if (slot := self._codec.first_frame_slot) is not None:
-            generation.decode_first(slot, self._codec.push_pcm)
+        self._plan.prepare(generation, self._generations, behind)
+        if not generation.frames:
+            self._codec.offer_first_frame(partial(generation.decode_first, deliver=self._codec.push_pcm))
         self._grant_credit()
         self._feed_generation()
 
@@ -372,10 +374,12 @@ class UtteranceSpeech:
                 if not frames.generated:
                     self.milestones.first_frame_s = asyncio.get_running_loop().time()
                 frames.generated += 1
-                self._word_feed.on_frame(codes[0])
                 first = frames.generated == frames.before + 1
+                self._plan.codes.add(codes)
+                self._feed.on_frame(codes[0])
                 self._codec.push(codes[None], decoded=self._generation.decoded and first)
             self._length_reached |= self._generation.finish_reason is FinishReason.LENGTH
+            self._plan.codes.end(self._generation.finish_reason)
             ended_early = not (self._text_closed or self._length_reached)
             if ended_early:
                 self._dropping = self._generation.tokens, self._generation.text_room
@@ -405,7 +409,7 @@ class UtteranceSpeech:
 
     def _end_segment(self) -> None:
         assert self._tokens.last is not None  # a generation begins with a token
-        self._word_feed.on_segment_end(self._tokens.last.source_end)
+        self._feed.on_segment_end(self._tokens.last.source_end)
 
     def _announce_text(self) -> None:
         """Passes the text that was given to the talker to the word timing."""
@@ -440,11 +444,14 @@ class UtteranceSpeech:
             self._shaper.push(pcm, frames.delivered + self._leading.frames)
         if self.milestones.first_pcm_s is None:
             self.milestones.first_pcm_s = asyncio.get_running_loop().time()
-        return SpeechChunk(run.pcm, run.first_frame, run.frames, self._take_words(), self._filter.take_notices())
+        return self._chunk(run.pcm, run.first_frame, run.frames)
 
-    def _take_words(self) -> list[WordTime]:
-        """Returns new words with their place in the client's text and their times in its audio."""
-        return self._filter.spans.locate(self._shaper.timeline.locate(self._timing.take_words()))
+    def _chunk(self, pcm: Pcm, first_frame: int, frames: int) -> SpeechChunk:
+        """Returns a chunk with what is new: words with their place in the client's text, mouth shapes, notices."""
+        timeline = self._shaper.timeline
+        words = self._filter.spans.locate(timeline.locate(self._timing.take_words()))
+        visemes = self._feed.take_visemes(timeline)
+        return SpeechChunk(pcm, first_frame, frames, words, self._filter.take_notices(), visemes)
 
     async def _next_speech(self) -> Pcm:
         """Returns the codec's next audio that is not cut off; empty where nothing is there yet, or at the end."""
@@ -477,11 +484,11 @@ class UtteranceSpeech:
         if self.finish_reason is not None or self._closed:
             raise StopAsyncIteration
         self.finish_reason = FinishReason.LENGTH if self._length_reached else FinishReason.END
-        self._timing.finish()
-        words, notices = self._take_words(), self._filter.take_notices()
-        if not (words or notices):
+        self._feed.finish()
+        last = self._chunk(np.zeros(0, np.float32), self._frames.delivered, 0)
+        if not (last.words or last.notices or last.visemes):
             raise StopAsyncIteration
-        return SpeechChunk(np.zeros(0, np.float32), self._frames.delivered, 0, words, notices)
+        return last
 
     async def aclose(self) -> None:
         if not self._closed:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_MS
 
 from .checkpoint.voice_config import VoiceConfig
+from .code_log import CodeLog
 from .codec.resumable_stream import UtteranceCodec
+from .codec.stream import CodecContext
 from .interface import NATURAL, LeasedSlots, Prosody
-from .talker.generation import Generation, Sampling
+from .talker.generation import Continuation, Generation, Sampling
 from .talker.prompt import Prompt
 
 FIRST_CHARACTERS = 16
@@ -43,6 +43,8 @@ class UtterancePlan:
     """Frames generated before the first is decoded. Where talker and codec share a device, more would delay it."""
     prosody: Prosody = NATURAL
     """Rate and volume at the beginning."""
+    codes: CodeLog = field(default_factory=CodeLog)
+    """Codes that are known already, and those to be kept."""
 
     def lookahead(self, heard: int, *, decoded: bool, rate: float = 1.0) -> int:
         """Returns how far generation may run ahead once `heard` frames were heard.
@@ -57,6 +59,12 @@ class UtterancePlan:
         if self.initial_burst_frames is None or not self.paced:
             return frames
         return min(frames, math.ceil(self.initial_burst_frames * rate) + heard)
+
+    def prepare(self, generation: Generation, number: int, behind: Continuation | None) -> None:
+        """Prepares the generation of that number, from 1 on; `behind`: what it continues."""
+        # Each generation has a seed of its own, or equal words would sound equal to the sample.
+        sampling = replace(self.sampling, seed=(self.sampling.seed + number - 1) % 2**63)
+        generation.prepare(self.prompt, sampling, self.rules.limits.frames_floor, behind)
 
     def frame_cap(self, tokens: int, before: int) -> int:
         """Returns the most frames of a generation of `tokens` tokens, after `before` frames of the utterance."""
@@ -105,7 +113,7 @@ class SpeechSlots:
             await wait()
 
 
-TakeSlots = Callable[[LeasedSlots | None, NDArray[np.int16]], SpeechSlots]
-"""Opens an utterance in the leased slots, or in free ones, behind frames of the codec, int16 [frames, codebooks].
+TakeSlots = Callable[[LeasedSlots | None, CodecContext], SpeechSlots]
+"""Opens an utterance in the leased slots, or in free ones, behind frames of the codec.
 
 Raises EngineNotReady, AtCapacity."""

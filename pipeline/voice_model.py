@@ -19,11 +19,15 @@ from voxgate.codecs.pcm import FRAME_MS
 from .alignment.coarse import CoarseScorer
 from .alignment.lazy import LazyWordAligner
 from .alignment.phones import PhoneScorer, load_phone_table
+from .alignment.visemes import code_visemes
 from .alignment.word_timing import ORDINARY_PACE, WordAligner, WordTiming
 from .checkpoint.checkpoint import TalkerCheckpoint, load_checkpoint
+from .checkpoint.identity import checkpoint_identity
 from .checkpoint.voice_config import load_voice_config
 from .checkpoint.weights import check_weights
 from .cloned_voice import ClonedVoice
+from .code_log import CodeLog, check_runs
+from .codec.stream import CodecContext
 from .credit import CreditRounds
 from .errors import CheckpointError
 from .interface import LeasedSlots, SamplingOptions, SpeechRequest, VoiceInfo
@@ -73,6 +77,10 @@ GPU_PREFILLED_PROMPTS = 32
 UNPACED_LOOKAHEAD_FACTOR = 2
 """Factor of the lookahead of unpaced speech on a GPU. Steps of many utterances cost less per frame, and the time until
 its audio was sent should keep none of them out of a step."""
+
+MAX_GENERATION_FRAMES = 2048
+"""Longest single generation, 164 s. A slot takes as much text as is spoken in that time; the rest continues in the
+next generation. Checkpoints allow four times as many frames, whose memory would rarely be used."""
 
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
@@ -131,13 +139,16 @@ class VoiceModel:
                 f"got {self._tokenizer.vocabulary}"
             )
         self.max_characters = options.max_characters
-        self._catalog = ModelVoices(self._checkpoint, self._rules, self._tokenizer)
+        self.identity = checkpoint_identity(folder)
+        table = load_phone_table(self._checkpoint)
+        self._phone_scorer = None if table is None else PhoneScorer(table)
+        self._visemes = None if table is None else code_visemes(table)
+        has_visemes = self._visemes is not None
+        self._catalog = ModelVoices(self._checkpoint, self._rules, self._tokenizer, visemes=has_visemes)
         self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
         self._text_turns = TextTurns()
         self._pace: dict[str, float] = {}
         """Of each voice's last utterance, for the word times of its next."""
-        table = load_phone_table(self._checkpoint)
-        self._phone_scorer = None if table is None else PhoneScorer(table)
 
     @property
     def start_progress(self) -> str:
@@ -181,12 +192,13 @@ class VoiceModel:
             text=self._utterance_text(request),
             timing=self._timing(request),
             # The talker continues the reference recording, so the codec does too.
-            slots=take_slots(place, plan.prompt.reference.astype(np.int16)),
+            slots=take_slots(place, CodecContext.reference(plan.prompt.reference.astype(np.int16))),
             take_slots=take_slots,
             credit=credit,
             on_end=end,
             text_turns=self._text_turns,
             text_filter=make_text_filter(request.markup, request.lexica, request.prosody),
+            visemes=self._visemes if request.visemes else None,
         )
 
     def _utterance_text(self, request: SpeechRequest) -> UtteranceText:
@@ -203,6 +215,13 @@ class VoiceModel:
     def _plan(self, request: SpeechRequest) -> UtterancePlan:
         seed = random.getrandbits(53) if request.seed is None else request.seed
         cpu = self._options.device == "cpu"
+        model = self._checkpoint
+        check_runs(
+            request.past,
+            groups=model.groups,
+            codebook=model.codebook,
+            max_frames=min(model.defaults.max_frames, MAX_GENERATION_FRAMES) - 1,
+        )
         initial_burst_ms = self._options.initial_burst_ms or (None if cpu else GPU_INITIAL_BURST_MS)
         return UtterancePlan(
             prompt=self._catalog.prompt(request),
@@ -216,6 +235,7 @@ class VoiceModel:
             paced=request.paced,
             trim_silence=request.trim_silence,
             prosody=request.prosody,
+            codes=CodeLog(request.past, keep=request.keep_codes),
         )
 
     def _sampling(self, options: SamplingOptions, seed: int) -> Sampling:

@@ -33,8 +33,11 @@ class ModelVoices:
     Voices can be added and removed at any time; an utterance that was begun keeps its voice.
     """
 
-    def __init__(self, checkpoint: TalkerCheckpoint, rules: VoiceConfig, tokenizer: TextTokenizer) -> None:
-        self._checkpoint, self._rules, self._tokenizer = checkpoint, rules, tokenizer
+    def __init__(
+        self, checkpoint: TalkerCheckpoint, rules: VoiceConfig, tokenizer: TextTokenizer, *, visemes: bool = False
+    ) -> None:
+        """`visemes`: whether mouth shapes are known by the codes of the checkpoint."""
+        self._checkpoint, self._rules, self._tokenizer, self._visemes = checkpoint, rules, tokenizer, visemes
         self._cloned: dict[str, tuple[ClonedVoice, list[int]]] = {}
         own = [DESIGNED] if checkpoint.model_type == "voice_design" else _in_order(checkpoint.speakers, rules)
         self._own = {name: self._describe(name) for name in own}
@@ -74,8 +77,10 @@ class ModelVoices:
             name=name,
             languages=_merged(offered_languages(self._checkpoint), voice.languages),
             description=voice.description,
+            visemes=self._visemes,
             cloned=True,
             ownership=voice.ownership,
+            digest=voice.digest,
         )
 
     def remove(self, name: str) -> None:
@@ -128,6 +133,7 @@ class ModelVoices:
             languages=_merged(offered_languages(self._checkpoint), entry.languages),
             description=entry.description or description,
             instructions=takes_instructions(self._checkpoint),
+            visemes=self._visemes,
             needs_instructions=designed,
             display=entry.display,
             gender=entry.gender,

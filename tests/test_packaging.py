@@ -14,6 +14,7 @@ import pytest
 import websockets
 
 ROOT = Path(__file__).parents[1]
+CLIENT_FILES = ("voxgate.js", "voxgate_socket.js", "voxgate_restore.js")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 FOLDERS = PROJECT["tool"]["setuptools"]["package-dir"].values()
 
@@ -60,7 +61,7 @@ def test_wheel_holds_every_package_but_no_demo_voice_and_no_benchmarks(wheel: Pa
     for folder in FOLDERS:
         sources = {f"voxgate/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob("*.py")}
         assert sources <= set(names), "a folder is missing from the list of packages"
-    assert {"voxgate/web/client/voxgate.js", "voxgate/web/client/voxgate_socket.js"} <= set(names)
+    assert {f"voxgate/web/client/{name}" for name in CLIENT_FILES} <= set(names)
     assert wheel.stat().st_size < 2_000_000
 
 

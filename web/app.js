@@ -5,6 +5,7 @@ import { Comparison, SAMPLE } from "./compare.js";
 import { Connection } from "./connection.js";
 import "./load_demo.js";
 import { showHighlight, showLevels, showNumbers } from "./meters.js";
+import { shapeAt, showMouth } from "./mouth.js";
 import { Speech } from "./speech.js";
 import { wireTools } from "./tools.js";
 import { change, DEMO, due, wordStart, Writer } from "./typing.js";
@@ -40,7 +41,10 @@ const connection = new Connection(location.origin, {
   control: (message) => speech.control(message),
   audio: (packet) => speech.audio(packet),
   lost: () => speech.lost(),
-  resumed: () => (speech.utterance ? showState("speaking", "Speaking") : showState("ready", "Ready")),
+  resumed: (moved) => {
+    const place = moved ? ", from another server" : "";
+    showState(speech.utterance ? "speaking" : "ready", (speech.utterance ? "Speaking" : "Ready") + place);
+  },
   expecting: () => speech.utterance !== null && !speech.utterance.done,
 });
 
@@ -247,6 +251,8 @@ function draw() {
   if (current && word) showHighlight(text.value, page.start, position(word.start), position(word.end), follow);
   else showHighlight(text.value, page.start, page.spokenTo, page.spokenTo);
   showLevels(speech.player, current !== null);
+  const moves = current && !current.interrupting;
+  showMouth((current ?? speech.last)?.visemes.length && shapeAt(moves ? current.visemes : [], speech.player.heard_ms));
   if (current) requestAnimationFrame(draw);
   else setTimeout(draw, IDLE_DRAW_MS);
 }

@@ -1,5 +1,6 @@
 // The options of the next utterance: voice, language, instructions, audio.
 
+import { wantsVisemes } from "./mouth.js";
 import { opusIsSupported } from "./playback.js";
 
 export const RATE = 24000;
@@ -10,6 +11,7 @@ let lastRequest; // arguments of the last listVoices
 // The fields of a `start` message; options left out are chosen by the gateway. `other`: a voice of `allVoices` to use
 // instead of the chosen one, with those options that it has.
 export function choices(other) {
+  const voice = other ?? voices.find(({ name }) => name === $("voice").value);
   const instructions = $("instructions").value.trim();
   const language = $("language").value;
   const has = { language: !other || other.languages.includes(language), instructions: !other || other.instructions };
@@ -18,6 +20,7 @@ export function choices(other) {
     language: (has.language && language !== "auto" && language) || undefined,
     instructions: (has.instructions && !$("instructions").disabled && instructions) || undefined,
     normalise: $("normalise").checked || undefined,
+    visemes: wantsVisemes(voice) || undefined,
     format: { codec: $("codec").value, sample_rate: RATE },
   };
 }

@@ -13,7 +13,7 @@ const MAX_PAUSE_MS = 8000;
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Keeps one socket open. `on` has state(name, detail), session(message, token), control(message), audio(packet), lost(),
-// resumed(), expecting(): whether the gateway has something to send.
+// resumed(moved), to another gateway or not, expecting(): whether the gateway has something to send.
 export class Connection {
   constructor(origin, on) {
     this.origin = origin;
@@ -73,9 +73,9 @@ export class Connection {
         },
         control: (message) => this.on.control(message),
         audio: (packet) => this.on.audio(packet),
-        connection: (lost) => {
+        connection: (lost, moved) => {
           if (lost) this.on.state("reconnecting", "Connection lost. Resuming…");
-          else this.on.resumed();
+          else this.on.resumed(moved);
         },
         expecting: () => this.on.expecting(),
         closed: (event) => {

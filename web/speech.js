@@ -45,6 +45,7 @@ export class Speech {
       acked: performance.now(),
       interrupting: false,
       recording: new Recording(),
+      visemes: [], // mouth shapes, with the times from which they hold
       queued: 0, // position in the queue; 0 with a slot
       firstByteAt: null,
     };
@@ -122,6 +123,9 @@ export class Speech {
         break;
       case "words":
         this.on.words(message.words);
+        break;
+      case "visemes":
+        current.visemes.push(...message.visemes);
         break;
       case "done":
         current.done = message;

@@ -242,6 +242,10 @@ class AccessControl:
             return True
         return grant.token_expires is not None and grant.token_expires <= now
 
+    def checkpoint_key(self, key_hash: str | None) -> bytes:
+        """As `TokenSigner.checkpoint_key`."""
+        return self._signer.checkpoint_key(key_hash)
+
     def issue_token(self, grant: Grant, ttl_s: int) -> tuple[str, datetime]:
         """A token in the name of the grant's key, and the time of its expiry.
 
@@ -313,7 +317,7 @@ def _signer(settings: Settings, secret: bytes | None) -> TokenSigner:
     if path is None:
         return TokenSigner(secret)
     try:
-        return TokenSigner(path.read_bytes().strip())
+        return TokenSigner(path.read_bytes().strip(), shared=True)
     except OSError as missing:
         raise SettingsError(f"token_secret_file: cannot read {path}: {missing.strerror}") from None
     except ValueError as short:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -30,13 +31,23 @@ class TokenClaims:
 class TokenSigner:
     """Issues and verifies tokens. Replicas with the same `secret` accept each other's; None draws a random one.
 
-    Raises ValueError for a secret of less than 32 bytes.
+    `shared`: whether all replicas have the secret. Raises ValueError for a secret of less than 32 bytes.
     """
 
-    def __init__(self, secret: bytes | None = None) -> None:
+    def __init__(self, secret: bytes | None = None, *, shared: bool = False) -> None:
         if secret is not None and len(secret) < _MIN_SECRET_BYTES:
             raise ValueError(f"a token secret must have at least {_MIN_SECRET_BYTES} bytes, got {len(secret)}")
         self._secret = hashlib.sha256(secret or secrets.token_bytes(32)).digest()
+        self._shared = shared
+
+    def checkpoint_key(self, key_hash: str | None) -> bytes:
+        """What authenticates checkpoints of the API key with that hash; None stands for clients without a key.
+
+        It is the same in all replicas. Where they share no secret, it follows from the hash of the key alone: a client
+        that has the key could then make a checkpoint, which allows nothing that the key does not.
+        """
+        secret = self._secret if self._shared else b""
+        return hmac.digest(secret, b"voxgate checkpoint " + (key_hash or "").encode(), "sha256")
 
     def issue(self, key: ApiKey, ttl_s: int, now: datetime) -> tuple[str, datetime]:
         """A token that speaks in the name of `key` for `ttl_s` seconds, and the time of its expiry."""

@@ -138,7 +138,7 @@ _CONTENT_TYPES = {
 }
 
 
-CLIENT_FILES = ("voxgate.js", "voxgate_socket.js")
+CLIENT_FILES = ("voxgate.js", "voxgate_socket.js", "voxgate_restore.js")
 """Files of the JavaScript client."""
 
 

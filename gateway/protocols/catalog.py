@@ -91,6 +91,7 @@ def voice_documents(factory: UtteranceFactory) -> list[dict[str, Any]]:
             "labels": {name: value for name, value in (("gender", voice.gender), ("accent", voice.accent)) if value},
             "languages": voice.languages,
             "instructions": voice.instructions,
+            "visemes": voice.visemes,
             "cloned": voice.cloned,
             "is_owner": factory.key is not None and voice.ownership.owner == factory.key,
             "shared": voice.ownership.shared,

@@ -31,6 +31,8 @@ _WHOLE = re.compile(r"\d{1,15}", re.ASCII)
 RESUME_QUERY = "resume"
 """Query parameter of a client that can resume: `RESUME_NEW` for a new session, or the name of the session."""
 RESUME_NEW = "new"
+CHECKPOINTS_QUERY = "checkpoints"
+"""Query parameter, 1 for a client that can resume and wants checkpoints of its utterances."""
 
 
 @dataclass(frozen=True, slots=True)

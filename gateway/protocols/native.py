@@ -15,6 +15,7 @@ from ..messages import (
     Defaults,
     ErrorMessage,
     GeneratedMessage,
+    Restore,
     ServerMessage,
     SessionMessage,
     Start,
@@ -24,7 +25,7 @@ from ..resume_messages import Received, Resume
 from ..session.outbox import AudioPacket
 from ..session.protocol import ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
 from ..session.utterance_factory import UtteranceFactory
-from .endpoint import RESUME_NEW, RESUME_QUERY, EndpointRequest, FirstMessageKey, WebSocketEndpoint
+from .endpoint import CHECKPOINTS_QUERY, RESUME_NEW, RESUME_QUERY, EndpointRequest, FirstMessageKey, WebSocketEndpoint
 
 SPEECH_PATH = "/v1/speech"
 
@@ -33,15 +34,16 @@ class NativeProtocol(WireProtocol):
     """Passes messages through unchanged, with the client's defaults.
 
     `extended`: whether the client ignores messages that it does not know; otherwise it gets none that the first edition
-    of version 1 did not have, unless it asks for them.
+    of version 1 did not have, unless it asks for them. `model`: identity of the model, for a client that asks for
+    checkpoints.
     """
 
     name = "native"
     slow_consumer_close_code = CloseCode.SLOW_CONSUMER
 
-    def __init__(self, *, extended: bool = False, resumable: bool = False) -> None:
-        self._extended = extended
-        self.resumable = resumable
+    def __init__(self, *, extended: bool = False, resumable: bool = False, model: str | None = None) -> None:
+        self._extended, self._model = extended, model
+        self.resumable, self.checkpoints = resumable, model is not None
         self._defaults: Defaults | None = None
 
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:  # noqa: ARG002 - messages carry no time
@@ -58,7 +60,7 @@ class NativeProtocol(WireProtocol):
                 if self.resumption is not None:
                     self.resumption.confirm(message.messages)
                 return ()
-            case Start() if self._defaults is not None:
+            case Start() if self._defaults is not None and not isinstance(message, Restore):
                 return (message.over(self._defaults),)
         return (message,)
 
@@ -68,8 +70,9 @@ class NativeProtocol(WireProtocol):
     def encode(self, message: ServerMessage) -> Iterable[ProtocolOutput]:
         if isinstance(message, AcceptedMessage) or (isinstance(message, GeneratedMessage) and not self._extended):
             return ()
-        if isinstance(message, SessionMessage) and self.resumption is not None:
-            message = message.model_copy(update={"resume": self.resumption.offer})
+        if isinstance(message, SessionMessage):
+            offer = None if self.resumption is None else self.resumption.offer
+            message = message.model_copy(update={"resume": offer, "model": self._model})
         return (SendPayload(message.encode()),)
 
     def encode_audio(self, utterance: str, packet: AudioPacket, now_s: float) -> bytes:  # noqa: ARG002 - as above
@@ -102,7 +105,9 @@ def _wants_auth_message(request: EndpointRequest) -> bool:
 def _open(request: EndpointRequest, factory: UtteranceFactory) -> NativeProtocol:
     extended = SUBPROTOCOL in request.subprotocols
     resumable = request.query.get(RESUME_QUERY) == RESUME_NEW and factory.settings.resume_s > 0
-    return NativeProtocol(extended=extended, resumable=resumable)
+    asked = request.query.get(CHECKPOINTS_QUERY) == "1" and resumable and factory.checkpoints is not None
+    model = factory.synthesizer.identity if asked else None
+    return NativeProtocol(extended=extended, resumable=resumable, model=model)
 
 
 ENDPOINT = WebSocketEndpoint(

@@ -68,6 +68,11 @@ class Outbox:
         self._seq = 0
         self._pts = 0
         self._closed = False
+        self._skipped = 0
+        """Packets still to come that the client has got elsewhere."""
+        self._on_skip: Callable[[int], None] = lambda _: None
+        self._last_skipped = False
+        """Whether the client has got the last one."""
         self.sent_bytes = 0
         """Bytes of audio sent, without headers."""
 
@@ -89,17 +94,35 @@ class Outbox:
     def sent_messages(self) -> int:
         return self._seq
 
+    def skip(self, packets: int, on_skip: Callable[[int], None], *, last: bool = False) -> None:
+        """Drops the next packets, which the client has got elsewhere, the `last` of all included or not.
+
+        `on_skip` is called with the samples of each.
+        """
+        self._skipped, self._on_skip, self._last_skipped = packets, on_skip, last
+
     def put(self, packets: Iterable[EncodedPacket]) -> None:
         """Appends packets."""
         for packet in packets:
+            if self._skipped:
+                self._skip_one(packet.samples)
+                continue
             self._waiting.append((packet.payload, packet.samples))
             self.waiting_samples += packet.samples
 
     def close(self) -> None:
         """Marks the final packet as last; appends an empty one if none waits to carry the mark."""
         self._closed = True
-        if not self._waiting:
+        if self._skipped:
+            self._skip_one(0)
+        elif not self._waiting and not self._last_skipped:
             self._waiting.append((b"", 0))
+
+    def _skip_one(self, samples: int) -> None:
+        self._skipped -= 1
+        self._seq += 1
+        self._pts += samples
+        self._on_skip(samples)
 
     def drop(self) -> None:
         """Discards all packets that wait."""

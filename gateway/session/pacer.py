@@ -39,6 +39,8 @@ class Pacer:
         self._earliest_start_s = 0.0
         self._first_s: float | None = None
         """Time of the first packet."""
+        self._skipped = 0
+        """Samples before it that the client has got elsewhere."""
         self._acked: int | None = None
         self._limit = 0
         """The clock stops here: at what was sent and, for a client that acks, `ACK_HORIZON_MS` after its last ack."""
@@ -91,15 +93,21 @@ class Pacer:
         After such an underrun the clock starts again with this packet.
         """
         underrun_s = 0.0
-        if self._first_s is None:
+        first = self._first_s is None
+        if first:
             self._first_s = now_s
         if self.position_samples(now_s) >= self._sent:
-            if self._sent and self._lead_samples is not None:
+            if not first and self._lead_samples is not None:
                 underrun_s = now_s - self.reach_s(self._sent)
             self._anchor_s, self._anchor = max(now_s, self._earliest_start_s), self._sent
         self._sent += samples
         self._limit = self._sent if self._acked is None else min(self._sent, self._ack_horizon())
         return max(0.0, underrun_s)
+
+    def skip(self, samples: int) -> None:
+        """Counts a packet before the first one that leaves: the client has got it elsewhere, and counts as played."""
+        self._sent += samples
+        self._skipped = self._anchor = self._limit = self._sent
 
     def ack(self, played_samples: int, now_s: float) -> None:
         """Sets the clock to the client's report, at most what was sent. Ignores a report older than the last one.
@@ -123,7 +131,7 @@ class Pacer:
         """Samples that a client can have played since the first packet, and the lead, which allows for its clock."""
         if self._lead_samples is None or self._first_s is None:
             return self._sent
-        return int((now_s - self._first_s) * self._rate_hz) + self._lead_samples
+        return self._skipped + int((now_s - self._first_s) * self._rate_hz) + self._lead_samples
 
     def _ack_horizon(self) -> int:
         assert self._acked is not None

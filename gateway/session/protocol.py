@@ -72,6 +72,8 @@ class WireProtocol:
     """Keeps the session alive when its connection is lost; None where the session ends with it."""
     resumable: bool = False
     """Whether the client can resume, so that the session gets a `resumption`."""
+    checkpoints: bool = False
+    """Whether the client wants checkpoints of its utterances."""
     slow_consumer_close_code: ClassVar[CloseCode] = CloseCode.POLICY
     """Close code for a client that stopped reading."""
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from voxgate.codecs.format import FORMATS
-from voxgate.pipeline.errors import BadMessage, EmptyText, EngineError, GenerationFailed, VoxgateError
+from voxgate.pipeline.errors import BadMessage, GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import SpeechChunk
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
@@ -29,6 +29,7 @@ from ..errors import ClientGone, Limit, UtteranceEnded, UtteranceTimeout
 from ..message_parsing import MessageReference
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
+from ..resume_messages import CheckpointParts
 from .active_utterances import ActiveUtterances, Termination, make_reporters
 from .admission import Admission
 from .effects import Effect, EffectQueue, LoadDictionaries
@@ -200,10 +201,11 @@ class ServerSession:
         except IllegalEvent as illegal:
             reason = f"utterance {reference.utterance!r} is {illegal.state} and accepts no {illegal.event}"
             self._reject(UtteranceEnded(reason), reference, now_s)
-        except (EmptyText, EngineError) as error:
-            self._fail(error, reference)
         except VoxgateError as error:
-            self._reject(error, reference, now_s)
+            if error.ends_utterance:
+                self._fail(error, reference)
+            else:
+                self._reject(error, reference, now_s)
         except Exception:
             # A defect in the handling of one utterance must not end the others.
             log.exception("handling a message failed", extra={"session": self.name})
@@ -231,6 +233,8 @@ class ServerSession:
                     self._slots.enqueue_again(utterance, message.id, now_s)
             case messages.Interrupt():
                 self._interrupt(message, now_s)
+            case CheckpointParts():
+                self._utterances.find(message.utterance).trail.present(message.parts)
             case messages.Ping():
                 self._effects.send(messages.PongMessage(id=message.id))
             case messages.AskLimits():
@@ -239,7 +243,7 @@ class ServerSession:
 
     def _add_text(self, utterance: ServerUtterance, message: messages.Text, now_s: float) -> None:
         utterance.check_text(message.text)
-        self._caller.charge_text(len(message.text), now_s)
+        self._caller.charge_text(utterance.trail.uncharged(len(message.text)), now_s)
         if utterance.add_text(message.text, now_s):
             self._slots.enqueue(utterance, message.id, now_s)
 
@@ -300,6 +304,8 @@ class ServerSession:
         utterance = self._factory.utterance(
             message, self._next_number, dictionaries, clients_buffer=self._protocol.clients_buffer
         )
+        if isinstance(message, messages.Restore):
+            self._caller.charge_text(message.characters, now_s)
         if self._protocol.plays_in_order:
             utterance.pacer.hold_until(self._timers.busy_until_s)
         utterance.open(f"{self.name}.{utterance.number}", now_s)
@@ -341,8 +347,10 @@ class ServerSession:
             self._effects.send(
                 messages.WarningMessage(code=messages.MARKUP_IGNORED, message=notice, utterance=utterance.name)
             )
-        if utterance.words and chunk.words:
-            self._effects.send(utterance.words_message(chunk.words))
+        if utterance.words and (words := utterance.trail.unknown("words", chunk.words)):
+            self._effects.send(utterance.words_message(words))
+        if visemes := utterance.trail.unknown("visemes", chunk.visemes):
+            self._effects.send(messages.VisemesMessage.of(utterance.name, visemes))
 
     def on_finished(self, utterance: ServerUtterance) -> None:
         """The speech is complete: releases its slot before the last packet leaves."""
@@ -395,7 +403,10 @@ class ServerSession:
         """Refuses new utterances; closes the socket when none is active, but not before `idle_close_s`."""
         if self._idle_close_s is None and not self.closing:
             self._idle_close_s, self._ending = idle_close_s, ending
-            self._effects.send(messages.GoingAwayMessage(deadline_ms=deadline_ms))
+            moves = (self._protocol.checkpoints and ending.moves) or None
+            for utterance in self.active:
+                self._timers.send_checkpoint(utterance, math.inf)
+            self._effects.send(messages.GoingAwayMessage(deadline_ms=deadline_ms, restore_elsewhere=moves))
             self._wake()
 
     def abort(self, ending: Ending = SHUTDOWN) -> None:
@@ -418,7 +429,7 @@ class ServerSession:
         return self._effects.take()
 
     def _update(self, utterance: ServerUtterance, now_s: float) -> None:
-        if now_s >= utterance.queue_deadline_s:
+        if now_s + TIMER_SLACK_S >= utterance.queue_deadline_s:
             error = self._admission.capacity_error("no talker slot became free", Limit.QUEUE_WAIT)
             self._termination.fail(utterance, error)
         elif self._expire(utterance, now_s) or utterance.queued:
@@ -439,7 +450,12 @@ class ServerSession:
 
     def _close_idle(self, now_s: float) -> None:
         """While draining, closes the socket once no utterance is active."""
-        if self._idle_close_s is not None and not self.active and not self._held and now_s >= self._idle_close_s:
+        if (
+            self._idle_close_s is not None
+            and not self.active
+            and not self._held
+            and now_s + TIMER_SLACK_S >= self._idle_close_s
+        ):
             self._effects.close(self._ending.code, self._ending.reason)
 
     def next_wake_s(self, now_s: float) -> float:

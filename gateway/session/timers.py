@@ -7,6 +7,7 @@ import math
 from .. import messages
 from ..errors import SlowConsumer
 from ..observability.events import DONE
+from ..resume_messages import CheckpointMessage
 from .active_utterances import Termination
 from .effects import EffectQueue, SendAudio, SendProbe
 from .protocol import WireProtocol
@@ -30,6 +31,7 @@ class UtteranceTimers:
 
     def update(self, utterance: ServerUtterance, now_s: float) -> None:
         """Sends the next packet if it is due, and completes the utterance after its last one."""
+        self.send_checkpoint(utterance, now_s)
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
         if now_s < warn_s and (packet := utterance.take_due_packet(now_s)) is not None:
             if utterance.raw:
@@ -49,6 +51,12 @@ class UtteranceTimers:
                 if notice is not None:
                     self._effects.send(notice)
             self._check_slow_consumer(utterance, now_s, warn_s, close_s)
+
+    def send_checkpoint(self, utterance: ServerUtterance, now_s: float) -> None:
+        """Sends the parts of the utterance's checkpoint that are due; at infinity all, and then no more."""
+        if utterance.speech is not None:
+            for part in utterance.trail.due(utterance.speech, now_s):
+                self._effects.send(CheckpointMessage(utterance=utterance.name, part=part))
 
     def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:
         """When `update` has something to do next without an event; infinity for never."""

@@ -21,6 +21,7 @@ from ..messages import (
 )
 from ..observability.events import UtteranceRecord
 from .admission import Ticket
+from .checkpoints.trail import NO_TRAIL
 from .lifecycle import ENDED, Event, State, follow
 from .outbox import AudioEncoder, AudioPacket, Outbox
 from .pacer import TIMER_SLACK_S, Pacer
@@ -72,6 +73,8 @@ class ServerUtterance:
         """Whether the client wants word times."""
         self.raw = raw
         """Whether its audio is sent without headers."""
+        self.trail = NO_TRAIL
+        """Its checkpoints."""
         self._offsets = offsets or TextOffsets()
         self._traceparent = traceparent
         self.paced = send_ahead_ms is not None
@@ -443,8 +446,8 @@ class ServerUtterance:
         samples = self.outbox.next_samples
         if samples is not None:
             return self.pacer.due_s(samples, now_s)
-        if self.speech_closed:
-            return math.inf
+        if self.speech_closed:  # drained here: the client had got all audio elsewhere
+            return now_s if self.outbox.drained else math.inf
         # Frames played and not credited yet are due now: after an underrun nothing else would wake it.
         return now_s if self.pacer.frames_played(now_s) > self._frames_credited else self.pacer.next_frame_s(now_s)
 

@@ -12,9 +12,10 @@ from voxgate.pipeline.interface import Speech, SpeechRequest, Synthesizer, Voice
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..errors import NOT_READY_RETRY_MS, QUOTED_CHARACTERS
-from ..messages import Limits, Start
+from ..messages import Limits, Restore, Start
 from ..settings import Settings, SettingsError
 from .admission import Ticket
+from .checkpoints.trail import Checkpoints, restorable
 from .lookup.pronunciations import Pronunciations
 from .lookup.stock_voices import StockVoices
 from .outbox import EncoderFactory
@@ -35,10 +36,17 @@ class UtteranceFactory:
     """Name of the API key of the client; None where keys are not configured."""
     stock_voices: StockVoices = field(default_factory=StockVoices)
     pronunciations: Pronunciations = field(default_factory=Pronunciations)
+    checkpoints: Checkpoints | None = None
+    """Makes checkpoints of utterances; None where they are switched off, or not wanted by the client."""
 
-    def for_key(self, key: str | None) -> UtteranceFactory:
+    def for_key(self, key: str | None, key_hash: str | None = None) -> UtteranceFactory:
         """The factory for clients with that key: it has no cloned voices of other keys, except shared ones."""
-        return replace(self, key=key)
+        checkpoints = None if self.checkpoints is None else self.checkpoints.for_key(key_hash)
+        return replace(self, key=key, checkpoints=checkpoints)
+
+    def without_checkpoints(self) -> UtteranceFactory:
+        """The factory for clients that do not want checkpoints."""
+        return replace(self, checkpoints=None)
 
     @property
     def voices(self) -> Mapping[str, VoiceInfo]:
@@ -94,7 +102,7 @@ class UtteranceFactory:
             encoder = self.encoder_factory(audio_format)
         except FormatError as refused:
             raise UnsupportedFormat(str(refused), param=f"format.{refused.param}") from refused
-        return ServerUtterance(
+        utterance = ServerUtterance(
             message.utterance,
             number,
             request,
@@ -109,6 +117,12 @@ class UtteranceFactory:
             offsets=TextOffsets(utf16=message.offsets == "utf16"),
             traceparent=message.traceparent,
         )
+        if self.checkpoints is not None and restorable(audio_format, raw=utterance.raw):
+            voice = self.voices[request.voice.lower()]
+            utterance.trail = self.checkpoints.trail(request, audio_format, voice.digest)
+        if isinstance(message, Restore):
+            _restore(utterance, message)
+        return utterance
 
     def dictionaries(self, message: Start) -> tuple[Lexicon, ...] | None:
         """The dictionaries of an utterance; None when `load_dictionaries` has to load them."""
@@ -126,8 +140,9 @@ class UtteranceFactory:
             return None
         return message.lead_ms or (most_ms if clients_buffer else self.settings.send_ahead_ms)
 
-    def speech(self, request: SpeechRequest, ticket: Ticket) -> Speech:
-        """Opens a speech in the slot of a granted ticket. Raises what `Synthesizer.open` raises."""
+    def speech(self, utterance: ServerUtterance, ticket: Ticket) -> Speech:
+        """Opens the speech of an utterance in the slot of a granted ticket. Raises what `Synthesizer.open` raises."""
+        request = utterance.trail.request(utterance.request)
         if ticket.lease is None:
             return self.synthesizer.open(request)
         return self.synthesizer.open(request, ticket.lease)
@@ -147,6 +162,18 @@ class UtteranceFactory:
             raise UnsupportedOption("this voice requires instructions that describe it", param="instructions")
         if request.instructions and not voice.instructions:
             raise UnsupportedOption("this voice does not accept instructions", param="instructions")
+        if request.visemes and not voice.visemes:
+            reason = "visemes require a checkpoint with a phone table for its codec; this one has none"
+            raise UnsupportedOption(reason, param="visemes")
+
+
+def _restore(utterance: ServerUtterance, message: Restore) -> None:
+    """Has an utterance go on behind what the client has of it. Raises UnsupportedOption, CheckpointRefused."""
+    received = message.received
+    known = {"words": received.words, "visemes": received.visemes}
+    utterance.trail.restore(message.seed, known, message.characters)
+    utterance.trail.present(message.checkpoint)
+    utterance.outbox.skip(received.messages, utterance.pacer.skip, last=received.last)
 
 
 def _unknown_voice(name: str, voices: Iterable[str]) -> UnknownVoice:

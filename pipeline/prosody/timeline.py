@@ -33,6 +33,14 @@ class _Section:
         return self.audio + round((speech - self.speech) / self.rate)
 
 
+@dataclass(frozen=True, slots=True)
+class TimelinePause:
+    """Where a silence begins, in samples of the speech and of the audio."""
+
+    speech: int
+    audio: int
+
+
 class Timeline:
     """The sections of one utterance, a piecewise linear map of time.
 
@@ -43,6 +51,8 @@ class Timeline:
         self._sections = [_Section(0, 0, 0, rate)]
         self._begins = [0]
         """Position in the audio at which the section before each one ends."""
+        self.pauses: list[TimelinePause] = []
+        """Silences before sections, in order."""
         self._offsets = [0]
 
     @property
@@ -58,6 +68,8 @@ class Timeline:
         end = self._sections[-1].to_audio(speech)
         self._sections.append(_Section(offset, speech, end + silence, rate))
         self._begins.append(end)
+        if silence:
+            self.pauses.append(TimelinePause(speech, end))
         self._offsets.append(offset)
 
     def speech_samples(self, audio: int) -> int:
@@ -65,6 +77,11 @@ class Timeline:
         number = bisect_right(self._begins, audio) - 1
         speech = self._sections[number].to_speech(audio)
         return speech if number + 1 == len(self._sections) else min(speech, self._sections[number + 1].speech)
+
+    def audio_samples(self, speech: int) -> int:
+        """Returns where position `speech` of the speech is in the audio; between two sections, in the second."""
+        number = bisect_right(self._sections, speech, key=lambda section: section.speech) - 1
+        return self._sections[number].to_audio(speech)
 
     def speech_ms(self, audio_ms: int) -> int:
         """Converts a time in the audio to one in the speech."""

@@ -28,7 +28,7 @@ async def test_gateway_survives_malformed_connections(
         descriptors = gateway.descriptors
         numbers = iter(range(scaled(connections)))
         refused = sum(await asyncio.gather(*(_fuzz(gateway.port, numbers, seed) for _ in range(AT_ONCE))))
-        await gateway.until_state(lambda state: state["tasks"] <= idle["tasks"] + 1)
+        await gateway.until_state(lambda state: state["tasks"] <= idle["tasks"] + 1, tasks=True)
         client = await connect(gateway.port)
         received = client.say("After all that, an ordinary sentence.")
         assert await received.ended() == "done"

@@ -23,7 +23,7 @@ from voxgate.pipeline.voice_model import SynthesizerOptions
 
 DEMO = Path(str(files("voxgate.voices"))) / "demo"
 SHAPE = TableShape(slots=2, prefix=64, text=64, frames=64, groups=16, hidden=8)
-REQUEST = SpeechRequest("slt")
+REQUEST = SpeechRequest("heart")
 
 
 class AttachScene:

@@ -28,7 +28,7 @@ def text_tokenizer(demo_folder: Path) -> TextTokenizer:
 def named(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> ModelVoices:
     entry = VoiceEntry(display="Slate", description="A calm voice.", languages=("english",))
     large = replace(checkpoint, model_size="1b7", languages={"german": 530, "sichuan_dialect": 531})
-    return ModelVoices(large, VoiceConfig(voice={"slt": entry}), text_tokenizer)
+    return ModelVoices(large, VoiceConfig(voice={"heart": entry}), text_tokenizer)
 
 
 @pytest.fixture
@@ -51,11 +51,11 @@ def in_context(text: str = "Hello there.") -> ClonedVoice:
 
 
 def test_voice_file_describes_voices(named: ModelVoices) -> None:
-    slt = named.voices["slt"]
-    assert slt.languages == ("auto", "german", "english")
-    assert (slt.display, slt.description) == ("Slate", "A calm voice.")
-    assert (slt.instructions, slt.needs_instructions) == (True, False)
-    assert named.default == "slt"
+    heart = named.voices["heart"]
+    assert heart.languages == ("auto", "german", "english")
+    assert (heart.display, heart.description) == ("Slate", "A calm voice.")
+    assert (heart.instructions, heart.needs_instructions) == (True, False)
+    assert named.default == "heart"
 
 
 def test_voices_have_the_order_of_the_voice_file(checkpoint: TalkerCheckpoint, text_tokenizer: TextTokenizer) -> None:
@@ -67,19 +67,19 @@ def test_voices_have_the_order_of_the_voice_file(checkpoint: TalkerCheckpoint, t
 
 
 def test_names_match_in_any_case(named: ModelVoices) -> None:
-    assert named.check(SpeechRequest("SLT", "German")).name == "slt"
-    assert named.prompt(SpeechRequest("SLT", "German")).text == named.prompt(SpeechRequest("slt", "german")).text
+    assert named.check(SpeechRequest("HEART", "German")).name == "heart"
+    assert named.prompt(SpeechRequest("HEART", "German")).text == named.prompt(SpeechRequest("heart", "german")).text
 
 
 def test_language_without_tag_uses_auto(named: ModelVoices) -> None:
-    untagged, auto, tagged = (named.prompt(SpeechRequest("slt", name)) for name in ("english", "auto", "german"))
+    untagged, auto, tagged = (named.prompt(SpeechRequest("heart", name)) for name in ("english", "auto", "german"))
     assert np.array_equal(untagged.head, auto.head)
     assert len(tagged.head) == len(auto.head) + 1
 
 
 def test_instructions_become_first_tokens(named: ModelVoices, text_tokenizer: TextTokenizer) -> None:
-    plain = named.prompt(SpeechRequest("slt"))
-    with_instructions = named.prompt(SpeechRequest("slt", instructions="speak softly."))
+    plain = named.prompt(SpeechRequest("heart"))
+    with_instructions = named.prompt(SpeechRequest("heart", instructions="speak softly."))
     whole = "<|im_start|>user\nspeak softly.<|im_end|>\n"
     expected = text_tokenizer.tokenizer.encode(whole, add_special_tokens=False).ids
     assert list(with_instructions.text) == [*expected, *plain.text]
@@ -88,8 +88,8 @@ def test_instructions_become_first_tokens(named: ModelVoices, text_tokenizer: Te
 def test_invalid_request_is_named(named: ModelVoices) -> None:
     wrong = {
         "voice": (SpeechRequest("bob"), UnknownVoice),
-        "language": (SpeechRequest("slt", "sichuan_dialect"), UnknownLanguage),
-        "instructions": (SpeechRequest("slt", instructions="calm " * MAX_INSTRUCTION_TOKENS), UnsupportedOption),
+        "language": (SpeechRequest("heart", "sichuan_dialect"), UnknownLanguage),
+        "instructions": (SpeechRequest("heart", instructions="calm " * MAX_INSTRUCTION_TOKENS), UnsupportedOption),
     }
     for param, (request, error) in wrong.items():
         with pytest.raises(error) as caught:
@@ -130,10 +130,10 @@ def test_removed_voice_is_not_offered(base: ModelVoices) -> None:
 
 def test_own_voices_cannot_be_replaced_or_removed(named: ModelVoices) -> None:
     with pytest.raises(BadVoice) as caught:
-        named.add(voice("SLT"))
+        named.add(voice("HEART"))
     assert caught.value.param == "name"
     with pytest.raises(UnknownVoice):
-        named.remove("slt")
+        named.remove("heart")
 
 
 def test_refused_voice_changes_nothing(base: ModelVoices) -> None:
@@ -171,4 +171,4 @@ def test_designed_voice_needs_instructions(designing: ModelVoices) -> None:
 
 def test_prompt_has_the_requested_layout(named: ModelVoices) -> None:
     for layout in TextLayout:
-        assert named.prompt(SpeechRequest("slt", layout=layout)).layout is layout
+        assert named.prompt(SpeechRequest("heart", layout=layout)).layout is layout

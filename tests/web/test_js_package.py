@@ -29,6 +29,7 @@ for await (const event of utterance) {
   const every: SpeechEvent = event;
   if (event.type === "audio") event.payload.byteLength;
   else if (event.type === "words") event.words.map((word) => word.start_ms);
+  else if (event.type === "visemes") event.visemes.filter((shape) => shape.viseme === "PP");
   else if (event.type === "done") event.audio_ms.toFixed();
 }
 const { text_remaining } = await utterance.interrupt(80);

@@ -196,8 +196,24 @@ async def test_lost_connection_is_replaced_without_a_gap(loss: str) -> None:
     assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(LOST_TEXT, 3))).hexdigest()
 
 
+@pytest.mark.parametrize("loss", ["killed", "drained"])
+async def test_another_gateway_goes_on_without_a_gap(loss: str) -> None:
+    async with loopback.gateway() as first, loopback.gateway() as second, cut_proxy(first.port) as proxy:
+        speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "disturbed"))
+        await until(lambda: messages_sent(first) >= 7)
+        proxy.redirect(second.port)
+        if loss == "killed":
+            proxy.cut()
+        else:
+            await first.drain()  # ends when the utterance has left
+        result = await speaking
+        assert result["changes"] == (["reconnecting", "resumed"] if loss == "killed" else ["resumed"])
+        assert result["done"] == "done"
+        assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(LOST_TEXT, 3))).hexdigest()
+
+
 async def test_loss_is_reported_when_the_session_cannot_be_resumed() -> None:
-    async with loopback.gateway(resume_s=1) as served, cut_proxy(served.port) as proxy:
+    async with loopback.gateway(resume_s=1, checkpoints=False) as served, cut_proxy(served.port) as proxy:
         speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "given_up"))
         await until(lambda: messages_sent(served) > 0)
         proxy.stop()  # for new connections, too

@@ -1,5 +1,5 @@
-// JavaScript client of the native protocol (docs/protocol.md): two files without dependencies, for browsers and Node 22.
-// Gateways serve them at /voxgate.js and /voxgate_socket.js; `npm pack` in this folder makes a package of them and of the
+// JavaScript client of the native protocol (docs/protocol.md): files without dependencies, for browsers and Node 22.
+// Gateways serve them at /voxgate.js, /voxgate_socket.js and /voxgate_restore.js; `npm pack` in this folder makes a package of them and of the
 // types in their comments. `connect`, Session and Utterance are the interface; SpeechSocket is the socket below them.
 //
 //   const session = await connect("ws://localhost:8000");
@@ -40,6 +40,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @property {"streaming"|"non_streaming"} [layout] start speaking with the first words, or after the whole text
  * @property {boolean} [trim_silence] remove silence before the first word
  * @property {boolean} [words] whether to send word times
+ * @property {boolean} [visemes] whether to send mouth shapes, for voices whose `visemes` in /v1/voices is true
  * @property {boolean} [normalise]
  * @property {"playback"|"none"} [pacing]
  * @property {number} [lead_ms] how far audio is sent ahead of playback, at most `limits.lead_max_ms`
@@ -66,12 +67,16 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @typedef {{type: "started", number: number, voice: string, language: string, seed: number, format: AudioFormat,
  *   packet_samples: number}} Started
  * @typedef {{type: "words", words: Word[], approximate: boolean}} Words
+ * @typedef {{viseme: "sil"|"PP"|"FF"|"TH"|"DD"|"kk"|"CH"|"SS"|"nn"|"RR"|"aa"|"E"|"I"|"O"|"U", start_ms: number}} Viseme a
+ *   mouth shape, from `start_ms` of the audio to the next
+ * @typedef {{type: "visemes", visemes: Viseme[]}} Visemes mouth shapes of audio that follows
  * @typedef {{type: "generated", samples: number, audio_ms: number}} Generated all audio is made, so its length is known
  * @typedef {{type: "starving", audio_ms: number}} Starving the talker waits for text; so much audio is left to play
  * @typedef {{type: "warning", code: string, message: string}} Warning
  * @typedef {{type: "reconnecting"}} Reconnecting the connection was lost, and another one is being opened: audio is late
- * @typedef {{type: "resumed"}} Resumed the utterance goes on over another connection; nothing is missing
- * @typedef {Audio|Queued|Started|Words|Generated|Starving|Warning|Reconnecting|Resumed|Done|Interrupted} SpeechEvent what
+ * @typedef {{type: "resumed", moved: boolean}} Resumed the utterance goes on over another connection, `moved` to another
+ *   gateway or not; nothing is missing
+ * @typedef {Audio|Queued|Started|Words|Visemes|Generated|Starving|Warning|Reconnecting|Resumed|Done|Interrupted} SpeechEvent what
  *   iteration over an utterance yields
  */
 
@@ -108,7 +113,7 @@ export function connect(url, { token = null, authMessage = false, timeoutMs = OP
           session.lose(code, reason);
           fail("unreachable", `no gateway answers at ${url}`);
         },
-        connection: (lost) => session.onConnection(lost),
+        connection: (lost, moved) => session.onConnection(lost, moved),
         expecting: () => session.expecting,
       },
       { token, authMessage, resume },
@@ -199,8 +204,9 @@ export class Session {
   }
 
   // The connection was lost, or is replaced.
-  onConnection(lost) {
-    for (const each of this.utterances.values()) if (!each.ended) each.push({ type: lost ? "reconnecting" : "resumed" });
+  onConnection(lost, moved) {
+    const event = /** @type {any} */ (lost ? { type: "reconnecting" } : { type: "resumed", moved });
+    for (const each of this.utterances.values()) if (!each.ended) each.push(event);
   }
 
   lose(code, reason) {

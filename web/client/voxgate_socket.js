@@ -2,7 +2,10 @@
 //
 // Both sides count the messages that they receive, and keep those that they sent until the other side has confirmed them.
 // When a connection is lost without a close, a SpeechSocket opens another one, says how many messages it has received, and
-// sends again what the gateway has not. What is above it sees neither a gap nor a repetition.
+// sends again what the gateway has not. Where the session is gone, or its gateway shuts down, another gateway goes on with
+// the utterances. What is above it sees neither a gap nor a repetition.
+
+import { SentUtterances } from "./voxgate_restore.js";
 
 export const SPEECH_PATH = "/v1/speech";
 const SUBPROTOCOL = "voxgate.v1"; // means that unknown messages and fields are ignored
@@ -19,7 +22,11 @@ const LAST_PAUSE_MS = 1000;
 const GIVEN_UP = 4002; // close code of a connection that is replaced; a browser cannot cut it
 const MAX_TRIES_ELSEWHERE = 30; // to reach the process that has the session
 const ELSEWHERE_PAUSE_MS = 50; // between them, growing by a tenth each: eight seconds in all
+const MAX_TRIES_MOVABLE = 6; // the same, of a client with checkpoints, which goes on at any gateway instead
+const MOVE_MS = 30_000; // after a loss, in which another gateway has to take the utterances over
 const LOSS_CODES = new Set([1006, 1011]); // no close frame; no answer to a ping
+const MOVABLE_CODES = new Set([1001, 1012]); // of a gateway that ends, after which utterances go on at another one
+const SESSION_MESSAGES = new Set(["limits", "interrupt"]); // about no single utterance, sent to another gateway too
 
 /**
  * @typedef {object} Audio one audio message
@@ -35,9 +42,9 @@ const LOSS_CODES = new Set([1006, 1011]); // no close frame; no answer to a ping
 
 /**
  * @typedef {{session(message: any): void, control(message: any): void, audio(packet: Audio): void,
- *   closed(event: {code: number, reason: string}): void, connection?(lost: boolean): void, expecting?(): boolean}} Handlers
- *   of a SpeechSocket: `connection` is called when the connection is lost and another one is being opened, and when that
- *   one is; `expecting` says whether silence means a loss
+ *   closed(event: {code: number, reason: string}): void, connection?(lost: boolean, moved: boolean): void,
+ *   expecting?(): boolean}} Handlers of a SpeechSocket: `connection` is called when the connection is lost and another one
+ *   is being opened, and when that one is, `moved` to another gateway or not; `expecting` says whether silence means a loss
  */
 
 /** Any failure of a session or an utterance. */
@@ -126,6 +133,10 @@ export class SpeechSocket {
     this.kept = [];
     this.keptCharacters = 0;
     this.confirmed = 0;
+    /** @type {string|null} identity of the model of a gateway that sends checkpoints */
+    this.model = null;
+    this.utterances = new SentUtterances((message) => this.transmit(message));
+    this.leaving = false;
     this.closing = false;
     this.heardAt = performance.now();
     this.askedAt = 0; // when silence made it ask for a message; 0 since the last message
@@ -147,6 +158,11 @@ export class SpeechSocket {
   /** Sends a message, or keeps it until the connection is replaced. @param {object} message */
   send(message) {
     if (!this.open && !this.offer) return;
+    this.utterances.sent(message);
+    this.transmit(message);
+  }
+
+  transmit(message) {
     const text = JSON.stringify(message);
     this.kept.push(text);
     this.keptCharacters += text.length;
@@ -164,6 +180,7 @@ export class SpeechSocket {
     const address = new URL(speechUrl(this.url));
     if (this.inMessage) address.searchParams.set("auth", "message");
     if (resume) address.searchParams.set("resume", resume);
+    if (resume === "new") address.searchParams.set("checkpoints", "1");
     const socket = new WebSocket(address.href, subprotocols(this.inMessage ? null : this.token));
     socket.binaryType = "arraybuffer";
     return socket;
@@ -186,13 +203,22 @@ export class SpeechSocket {
     this.askedAt = 0;
     const binary = typeof data !== "string";
     if (this.offer) this.planConfirmation(binary ? data.byteLength : data.length);
-    if (binary) return this.on.audio(parseAudio(data));
+    if (binary) return this.on.audio(this.utterances.audio(parseAudio(data)));
     const message = JSON.parse(data);
     if (message.type === "received") return this.drop(message.messages);
-    if (message.type !== "session") return this.on.control(message);
+    if (message.type !== "session") return this.control(message);
     this.offer = message.resume ?? null;
+    this.model = message.model ?? null;
     this.session = message.session;
     return this.on.session(message);
+  }
+
+  control(message) {
+    if (!this.model) return this.on.control(message);
+    if (message.type === "going_away" && message.restore_elsewhere && this.utterances.restorable) return this.leave();
+    const passed = this.utterances.control(message);
+    if (passed) return this.on.control(passed);
+    return message.code === "draining" ? this.leave() : undefined;
   }
 
   // The gateway has received that many messages.
@@ -239,31 +265,106 @@ export class SpeechSocket {
     const { socket } = this;
     socket.onmessage = socket.onclose = socket.onerror = null;
     const { code, reason } = event;
-    if (this.offer && !this.closing && LOSS_CODES.has(code) && this.keptCharacters <= KEPT_CHARACTERS) {
+    const leaves = this.model !== null && MOVABLE_CODES.has(code);
+    if (this.offer && !this.closing && (LOSS_CODES.has(code) || leaves) && this.keptCharacters <= KEPT_CHARACTERS) {
       socket.close(GIVEN_UP);
-      this.replace({ code, reason });
+      this.replace({ code, reason }, leaves);
     } else {
       this.stopTimers();
       this.on.closed({ code, reason });
     }
   }
 
-  async replace(event) {
-    this.on.connection?.(true);
-    const deadline = performance.now() + /** @type {any} */ (this.offer).within_ms;
+  async replace(event, leaves) {
+    const lost = this.socket;
+    const begun = performance.now();
+    this.on.connection?.(true, false);
+    const resumed = !leaves && (await this.resume(lost, begun + /** @type {any} */ (this.offer).within_ms));
+    if (this.socket !== lost) return resumed ? this.on.connection?.(false, false) : undefined;
+    if (this.model && (await this.move(begun + MOVE_MS))) return undefined;
+    if (this.socket !== lost) return undefined; // another gateway has taken over meanwhile
+    this.stopTimers();
+    return this.on.closed(event);
+  }
+
+  // Resolves to whether the session goes on over a new connection.
+  async resume(lost, deadline) {
     let pause = FIRST_PAUSE_MS;
     let elsewhere = 0;
-    while (performance.now() < deadline) {
+    while (performance.now() < deadline && this.socket === lost) {
       const outcome = await this.attempt(Math.min(ATTEMPT_MS, deadline - performance.now()));
-      if (outcome === "resumed") return this.on.connection?.(false);
-      if (outcome === "refused" || this.closing) break;
-      if (outcome === "elsewhere" && ++elsewhere === MAX_TRIES_ELSEWHERE) break;
+      if (outcome === "resumed") return true;
+      if (outcome === "refused" || this.closing) return false;
+      if (outcome === "elsewhere" && ++elsewhere === (this.model ? MAX_TRIES_MOVABLE : MAX_TRIES_ELSEWHERE)) return false;
       const wait = outcome === "elsewhere" ? ELSEWHERE_PAUSE_MS * 1.1 ** elsewhere : pause;
       if (outcome === "failed") pause = Math.min(2 * pause, LAST_PAUSE_MS);
       await new Promise((resolve) => setTimeout(resolve, wait * (0.5 + Math.random())));
     }
-    this.stopTimers();
-    return this.on.closed(event);
+    return false;
+  }
+
+  // Has another gateway take over in the background; the present one is read until then.
+  async leave() {
+    if (this.leaving || this.closing) return;
+    this.leaving = true;
+    await this.move(performance.now() + MOVE_MS);
+    this.leaving = false;
+  }
+
+  // Begins a session at another gateway with the same model. Resolves to whether that took over.
+  async move(deadline) {
+    const before = this.socket;
+    for (let pause = FIRST_PAUSE_MS; performance.now() < deadline; pause = Math.min(2 * pause, LAST_PAUSE_MS)) {
+      const found = await this.begin(Math.min(ATTEMPT_MS, deadline - performance.now()));
+      if (this.closing || this.socket !== before) {
+        found?.socket.close();
+        return false;
+      }
+      if (found) {
+        this.takeOver(found.socket, found.session, deadline);
+        before.onmessage = before.onclose = before.onerror = null;
+        before.close(1000);
+        this.on.connection?.(false, true);
+        return true;
+      }
+      await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random())));
+    }
+    return false;
+  }
+
+  // Resolves to a new connection and its `session` message; to null when there is none with the same model.
+  begin(timeoutMs) {
+    return new Promise((resolve) => {
+      const socket = this.dial("new");
+      const end = (session) => {
+        clearTimeout(timer);
+        socket.onmessage = socket.onclose = socket.onerror = socket.onopen = null;
+        if (!session) socket.close();
+        resolve(session ? { socket, session } : null);
+      };
+      const timer = setTimeout(() => end(null), timeoutMs);
+      socket.onclose = socket.onerror = () => end(null);
+      socket.onopen = () => {
+        if (this.inMessage) socket.send(JSON.stringify({ type: "auth", key: this.token }));
+      };
+      socket.onmessage = ({ data }) => {
+        const message = typeof data === "string" ? JSON.parse(data) : {};
+        end(message.type === "session" && message.model === this.model && message.resume ? message : null);
+      };
+    });
+  }
+
+  takeOver(socket, session, deadline) {
+    const others = this.kept.filter((text) => {
+      const { type, utterance } = JSON.parse(text);
+      return SESSION_MESSAGES.has(type) && utterance === undefined;
+    });
+    [this.kept, this.keptCharacters, this.confirmed] = [[], 0, this.inMessage ? 1 : 0];
+    [this.received, this.unconfirmedBytes, this.heardAt, this.askedAt] = [1, 0, performance.now(), 0];
+    [this.offer, this.session] = [session.resume, session.session];
+    this.adopt(socket);
+    for (const message of this.utterances.restore(deadline)) this.transmit(message);
+    for (const text of others) this.transmit(JSON.parse(text));
   }
 
   // Resolves to "resumed", "refused", "failed", or "elsewhere" when another process has the session.

@@ -87,7 +87,7 @@ class UtteranceSlots:
 
     def _admit(self, utterance: ServerUtterance, ticket: Ticket) -> None:
         try:
-            speech = self._factory.speech(utterance.request, ticket)
+            speech = self._factory.speech(utterance, ticket)
             started = utterance.admit(speech)
         except VoxgateError as error:
             self._termination.fail(utterance, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,13 +71,17 @@ class Lexicon:
         self._any_case: _Node = {}
         self._inside_words = False
         """Whether a term may begin within a word."""
+        digest = hashlib.sha256()
         for rule in rules:
+            digest.update(repr(rule).encode())
             node = self._exact if rule.case_sensitive else self._any_case
             term = rule.term.strip()
             for char in fold_blanks(term) if rule.case_sensitive else fold(term):
                 node = node.setdefault(char, {})
             node.setdefault(_RULE, rule)
             self._inside_words |= not rule.word_boundaries
+        self.digest = digest.hexdigest()
+        """Of the rules, in hexadecimal: equal lexica have equal ones."""
 
     def __bool__(self) -> bool:
         """Whether it has a rule."""

@@ -92,7 +92,7 @@ Messages = list[dict[str, Any]]
 
 NATIVE: Messages = [
     {"type": "start", "utterance": "a", "format": {"codec": "pcm", "sample_rate": 24000, "packet_ms": 80}},
-    {"type": "start", "utterance": "b", "voice": "ada", "seed": 7, "words": True, "pacing": "none",
+    {"type": "start", "utterance": "b", "voice": "ada", "seed": 7, "words": True, "visemes": True, "pacing": "none",
      "sampling": {"temperature": 0.5, "top_k": 3, "top_p": 0.9}},
     {"type": "start", "utterance": "c", "language": "english", "instructions": "Whisper."},
     {"type": "text", "utterance": "a", "text": "Hello there."},

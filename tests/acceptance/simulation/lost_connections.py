@@ -14,7 +14,7 @@ from typing import Any
 from fakes.gateway.lossy_network import LossyNetwork
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
 from fakes.virtual_time import run
-from voxgate.client import Audio, AudioFormat, Done, Reconnecting, Resumed, Session, Word, Words
+from voxgate.client import Audio, AudioFormat, Done, Reconnecting, Resumed, Session, Viseme, Visemes, Word, Words
 
 from .model_free_pipeline import ModelFreePipeline
 
@@ -44,16 +44,19 @@ class Heard:
 
     audio: bytearray = field(default_factory=bytearray)
     words: list[Word] = field(default_factory=list)
+    visemes: list[Viseme] = field(default_factory=list)
     done: Done | None = None
     seed: int = 0
     losses: int = 0
+    moves: int = 0
+    """Times that it went on at another gateway."""
 
     def comparable(self, *, timed: bool) -> tuple[Any, ...]:
         """Everything but times of the event loop; without `timed`, which words rather than when."""
         done = self.done
         figures = None if done is None else (done.reason, done.characters, done.frames, done.samples)
         words = self.words if timed else [(word.text, word.start, word.end) for word in self.words]
-        return (bytes(self.audio), tuple(words), figures)
+        return (bytes(self.audio), tuple(words), tuple(self.visemes), figures)
 
 
 def plan(chance: random.Random) -> Plan:
@@ -100,7 +103,7 @@ async def _scene(seed: int, plans: list[Plan], *, disturbed: bool) -> list[Heard
 async def _live(network: LossyNetwork, what: Plan, number: int, disturbed: bool) -> list[Heard]:
     async with network.client(f"peer{number}", latency_s=what.latency_s) as session:
         cutting = asyncio.create_task(_cut(network, session, what)) if disturbed else None
-        heard = await asyncio.gather(*(_speak(session, what, each) for each in range(len(what.utterances))))
+        heard = await asyncio.gather(*(speak(session, what, each) for each in range(len(what.utterances))))
         if cutting is not None:
             cutting.cancel()
             await asyncio.gather(cutting, return_exceptions=True)
@@ -117,10 +120,10 @@ async def _cut(network: LossyNetwork, session: Session, what: Plan) -> None:
         network.reachable = True
 
 
-async def _speak(session: Session, what: Plan, number: int) -> Heard:
+async def speak(session: Session, what: Plan, number: int) -> Heard:
     heard = Heard()
-    pacing: Any = what.pacings[number]
-    async with session.utterance(format=AudioFormat(), words=True, seed=number, pacing=pacing) as utterance:
+    options: dict[str, Any] = {"words": True, "visemes": True, "seed": number, "pacing": what.pacings[number]}
+    async with session.utterance(format=AudioFormat(), **options) as utterance:
 
         async def write() -> None:
             for fragment, pause_s in what.utterances[number]:
@@ -135,11 +138,13 @@ async def _speak(session: Session, what: Plan, number: int) -> Heard:
                     heard.audio += event.payload
                 case Words():
                     heard.words += event.words
+                case Visemes():
+                    heard.visemes += event.visemes
                 case Done():
                     heard.done = event
                 case Reconnecting():
                     heard.losses += 1
                 case Resumed():
-                    pass
+                    heard.moves += event.moved
         await writing
     return heard

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from voxgate.codecs.pcm import Pcm
 from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.checkpoint.voice_config import TextRules, VoiceConfig
+from voxgate.pipeline.code_log import CodeLog
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import AtCapacity, EngineNotReady, GenerationFailed
 from voxgate.pipeline.interface import EngineState, LeasedSlots, SpeechRequest, VoiceInfo
@@ -29,6 +30,8 @@ DEMO = Path(__file__).parents[3] / "voices" / "demo"
 SAMPLING = Sampling(0.6, 50, 1.0, 1.0, 0.6, 50, 1.0, 0)
 SEGMENT_TOKENS = 12
 """Tokens after which a new generation starts at the end of a sentence: few, so that utterances have several."""
+TOKEN_VISEMES = np.repeat(np.arange(2**15, dtype=np.uint8)[:, None] % 15, 4, axis=1)
+"""A text token has the same mouth shape in all four hops of its frames."""
 UNPACED_FRAMES = 10**6
 """Credit for speech that is not played in real time."""
 SentText = Sequence[str | None]
@@ -47,10 +50,11 @@ class ModelFreePipeline:
     """
 
     default_voice = "ada"
+    identity = "levels"
     max_characters = 2000
 
     def __init__(self, *, slots: int, frame_s: float = 0.0, start_s: float = 0.0, chunk_frames: int = 2) -> None:
-        self.voices: Mapping[str, VoiceInfo] = {"ada": VoiceInfo("ada", ("auto", "english"), "levels")}
+        self.voices: Mapping[str, VoiceInfo] = {"ada": VoiceInfo("ada", ("auto", "english"), "levels", visemes=True)}
         self.slots = self.capacity = slots
         self.capacity_changes: Mapping[str, int] = {}
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
@@ -121,13 +125,21 @@ class ModelFreePipeline:
         codecs = [new_codec()]
         rules = VoiceConfig(text=TextRules(segment_tokens=SEGMENT_TOKENS))
         speech = UtteranceSpeech(
-            UtterancePlan(PROMPT, replace(SAMPLING, seed=seed), request.max_frames, lookahead_frames=25, rules=rules),
+            UtterancePlan(
+                PROMPT,
+                replace(SAMPLING, seed=seed),
+                request.max_frames,
+                lookahead_frames=25,
+                rules=rules,
+                codes=CodeLog(request.past, keep=request.keep_codes),
+            ),
             text=UtteranceText(rules.text, _tokenizer(), self.max_characters),
             timing=WordAligner(),
             slots=SpeechSlots(self._engine.open, codecs[0]),
             take_slots=take_slots,
             credit=self._rounds,
             on_end=lambda speech: self.open_speeches.pop(speech, None) and None,
+            visemes=TOKEN_VISEMES if request.visemes else None,
         )
         self.open_speeches[speech] = codecs[0]
         return speech

@@ -87,7 +87,7 @@ class SessionWalk:
         name = self.chance.choice(suspended if suspended and self.chance.random() < 0.3 else NAMES)
         kinds: list[dict[str, Any] | str] = [
             {"type": "start", "utterance": name, "pacing": self.chance.choice(["playback", "none"])}
-            | self.chance.choice([{}, {"rate": 0.5}, {"rate": 1.25}, {"starving_ms": 400}]),
+            | self.chance.choice([{}, {"rate": 0.5}, {"rate": 1.25}, {"starving_ms": 400}, {"visemes": True}]),
             {"type": "start", "utterance": name, "voice": self.chance.choice(["ada", "eve"])},
             {"type": "text", "utterance": name, "text": "x" * self.chance.choice([0, 1, 9, 90])},
             {"type": "text", "utterance": name, "text": "hello "},
@@ -215,6 +215,9 @@ class SessionWalk:
         elif kind == "starving":
             assert self.numbers[name] not in self.ended
             assert 0 <= message["audio_ms"] <= 400
+        elif kind == "visemes":
+            assert self.numbers[name] not in self.ended
+            assert message["visemes"]
         elif kind == "done":
             # An interrupt may still be answered, so only audio is over.
             self.ended.add(self.numbers[name])

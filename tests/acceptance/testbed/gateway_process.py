@@ -95,13 +95,16 @@ class GatewayProcess:
     async def open_sockets(self) -> int:
         return int((await self.get("/v1/limits"))[1]["sockets"]["open"])
 
-    async def until_state(self, done: Callable[[dict[str, int]], bool]) -> float:
-        """Wait until `done(state)` in a tone gateway. Returns the seconds it took; raises TimeoutError."""
+    async def until_state(self, done: Callable[[dict[str, int]], bool], *, tasks: bool = False) -> float:
+        """Wait until `done(state)` in a tone gateway. Returns the seconds it took; raises TimeoutError.
+
+        `tasks`: counts the tasks too, which takes part of a turn of the event loop.
+        """
         loop = asyncio.get_running_loop()
         began_s = loop.time()
 
         async def reached() -> bool:
-            return done(await self.ask("state"))
+            return done(await self.ask("state", tasks=tasks))
 
         await until(reached)
         return loop.time() - began_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from fakes.waiting import DEADLINE_S
@@ -127,7 +127,12 @@ class RawWebSocket(asyncio.Protocol):
         """Called with each control message."""
 
     def send(self, **fields: Any) -> None:
-        self.transport.write(frame(TEXT, json.dumps(fields).encode()))
+        """Send a message."""
+        self.send_all([fields])
+
+    def send_all(self, messages: Iterable[dict[str, Any]]) -> None:
+        """Send messages in one write."""
+        self.transport.write(b"".join(frame(TEXT, json.dumps(message).encode()) for message in messages))
 
     def abort(self) -> None:
         """Reset the connection."""
@@ -168,7 +173,7 @@ class RawClient(RawWebSocket):
         messages = [start, {"type": "text", "utterance": name, "text": text}]
         if end:
             messages.append({"type": "end", "utterance": name})
-        self.transport.write(b"".join(frame(TEXT, json.dumps(message).encode()) for message in messages))
+        self.send_all(messages)
         return received
 
     def take_audio(self, payload: bytes) -> None:

@@ -22,6 +22,10 @@ class CutProxy:
         self._passing = asyncio.Event()
         self._passing.set()
 
+    def redirect(self, target_port: int) -> None:
+        """Passes new connections on to another port."""
+        self._target_port = target_port
+
     def cut(self, first: int | None = None) -> None:
         """Resets every connection at both ends, or the `first` ones."""
         for ends in tuple(self._pipes.values())[:first]:

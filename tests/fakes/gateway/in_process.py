@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -17,11 +18,13 @@ from voxgate.gateway.protocols.endpoint import EndpointRequest, find_endpoint
 from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.protocols.registry import WEBSOCKET_ENDPOINTS
 from voxgate.gateway.session.admission import AdmissionQueue
+from voxgate.gateway.session.checkpoints.trail import Checkpoints
 from voxgate.gateway.session.protocol import WireProtocol
 from voxgate.gateway.session.session import ServerSession
 from voxgate.gateway.session.utterance_factory import UtteranceFactory
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.transport.connection import Connection, SpeechCloser
+from voxgate.gateway.transport.turn_budget import TURN_STEPS, TurnBudget
 
 PCM = {"codec": "pcm"}
 
@@ -48,8 +51,10 @@ class InProcessGateway:
             lambda: math.inf if self.synthesizer.state.speaks else 0,
             caller_share=self.settings.caller_share,
         )
-        self.factory = UtteranceFactory(self.settings, self.synthesizer, FakeEncoder)
+        checkpoints = Checkpoints(lambda key: f"secret {key}".encode(), self.synthesizer.identity)
+        self.factory = UtteranceFactory(self.settings, self.synthesizer, FakeEncoder, checkpoints=checkpoints)
         self.speech_closer = SpeechCloser(self.admission)
+        self.steps = TurnBudget(TURN_STEPS)
         self.sessions: list[ServerSession] = []
         self.runs: list[asyncio.Task[None]] = []
 
@@ -69,13 +74,16 @@ class InProcessGateway:
         await self.synthesizer.start()
         self.admission.renew(asyncio.get_running_loop().time())
 
-    def connect(self, key: str = "peer", protocol: WireProtocol | None = None) -> FakeSocket:
+    def connect(
+        self, key: str = "peer", protocol: WireProtocol | None = None, limits: KeyLimits | None = None
+    ) -> FakeSocket:
         socket = FakeSocket()
-        connection = Connection(socket, self.speech_closer)
-        caller = Caller(key, KeyLimits())
+        connection = Connection(socket, self.speech_closer, partial(self.steps.enter, key))
+        caller = Caller(key, limits or KeyLimits())
         name = f"s{len(self.sessions)}"
         protocol = protocol or NativeProtocol()
-        session = ServerSession(name, caller, self.factory, self.admission, protocol, connection.wake, self.observer)
+        factory = self.factory if protocol.checkpoints else self.factory.without_checkpoints()
+        session = ServerSession(name, caller, factory, self.admission, protocol, connection.wake, self.observer)
         self.sessions.append(session)
         self.runs.append(asyncio.get_running_loop().create_task(connection.run(session)))
         return socket

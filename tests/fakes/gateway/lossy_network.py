@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 
 from fakes.gateway.packet_encoder import FakeEncoder
 from voxgate.client.errors import SessionLost, Unreachable
 from voxgate.client.session import Session, begin_session
 from voxgate.client.session_link import SessionLink
-from voxgate.client.wire import Connector
+from voxgate.client.wire import NEW_SESSION, Connector
 from voxgate.gateway.access.caller import Caller, Grant
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.access.rights import Right
@@ -21,6 +22,7 @@ from voxgate.gateway.messages import ErrorMessage
 from voxgate.gateway.observability.events import Observer
 from voxgate.gateway.protocols.native import NativeProtocol, find_resume
 from voxgate.gateway.session.admission import AdmissionQueue
+from voxgate.gateway.session.checkpoints.trail import Checkpoints
 from voxgate.gateway.session.utterance_factory import UtteranceFactory
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.transport.connection import SocketClosed, SpeechCloser
@@ -28,6 +30,11 @@ from voxgate.gateway.transport.sessions import Sessions
 
 MESSAGES_IN_BUFFERS = 40
 """Messages that buffers of the network accept while nothing is read; then writes block."""
+
+
+def _key(key_hash: str | None) -> bytes:
+    """What authenticates checkpoints, the same in all gateways."""
+    return f"key {key_hash}".encode()
 
 
 ABNORMAL = 1006
@@ -185,11 +192,14 @@ class GatewayEnd(_End):
 class LossyNetwork:
     """A gateway of which clients are connected by `LossyConnection`s. `reachable` says whether new ones succeed."""
 
-    def __init__(self, synthesizer: object, observer: Observer | None = None, **options: object) -> None:
+    def __init__(
+        self, synthesizer: object, observer: Observer | None = None, *, checkpoints: bool = False, **options: object
+    ) -> None:
         self.settings = Settings(**options)  # type: ignore[arg-type]  # names are checked by the model
         self.synthesizer = synthesizer
         self.observer = observer or Observer()
         self.reachable = True
+        self._checkpoints = checkpoints
         self.connections: list[LossyConnection] = []
         self._callers: dict[str, Caller] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -206,6 +216,9 @@ class LossyNetwork:
         )
         self.closer = SpeechCloser(self.admission)
         factory = UtteranceFactory(settings, synthesizer, FakeEncoder)  # type: ignore[arg-type]  # as above
+        if self._checkpoints:
+            made = Checkpoints(_key, synthesizer.identity, clock=asyncio.get_running_loop().time)  # type: ignore[attr-defined]  # as above
+            factory = replace(factory, checkpoints=made)
         self.factory = factory
         self.sessions = Sessions(factory, self.admission, self.closer, self.observer)
         return self
@@ -232,7 +245,8 @@ class LossyNetwork:
         return connection
 
     async def _begin(self, connection: LossyConnection, grant: Grant) -> None:
-        protocol = NativeProtocol(extended=True, resumable=self.settings.resume_s > 0)
+        model = self.synthesizer.identity if self._checkpoints else None  # type: ignore[attr-defined]  # as above
+        protocol = NativeProtocol(extended=True, resumable=self.settings.resume_s > 0, model=model)
         slot = self.sessions.reserve_slot(grant)
         await self.sessions.run(connection.gateway, slot, protocol)
 
@@ -254,25 +268,29 @@ class LossyNetwork:
         caller = self._callers.setdefault(name, Caller(name, KeyLimits()))
         return Grant(caller, frozenset(Right), key_hash)
 
-    @asynccontextmanager
-    async def client(self, name: str = "peer", *, latency_s: float = 0.01) -> AsyncIterator[Session]:
+    def client(self, name: str = "peer", *, latency_s: float = 0.01) -> AbstractAsyncContextManager[Session]:
         """The Python client's session over the network."""
         grant = self.grant(name)
 
-        async def open_again(session: str, timeout_s: float) -> ClientEnd:
+        async def open_wire(session: str, timeout_s: float) -> ClientEnd:
             if not self.reachable:
                 await asyncio.sleep(min(timeout_s, 0.2))
                 raise Unreachable("the network is down")
             return self.open(grant, session, latency_s).client
 
-        link = SessionLink(self.open(grant, "new", latency_s).client, open_again, None)
-        info = await begin_session(link, Connector("ws://unused"), 10)
-        session = Session(link, info)
-        reader = asyncio.create_task(session._read())
-        try:
-            yield session
-        finally:
-            await link.flush()
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-            await link.close()
+        return client_session(open_wire)
+
+
+@asynccontextmanager
+async def client_session(open_wire: Callable[[str, float], Awaitable[ClientEnd]]) -> AsyncIterator[Session]:
+    """The Python client's session over connections from `open_wire`."""
+    link = SessionLink(await open_wire(NEW_SESSION, 10), open_wire, None)
+    session = Session(link, await begin_session(link, Connector("ws://unused"), 10))
+    reader = asyncio.create_task(session._read())
+    try:
+        yield session
+    finally:
+        await link.flush()
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        await link.close()

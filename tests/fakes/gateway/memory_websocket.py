@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from voxgate.gateway.transport.buffer_limits import ReadBudget
 from voxgate.gateway.transport.connection_pool import ConnectionPool
+from voxgate.gateway.transport.turn_budget import TURN_STEPS, TurnBudget
 from voxgate.gateway.transport.websocket import BoundedConnection
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
@@ -87,7 +87,13 @@ async def open_websocket(max_size: int = 65_536, **options: Any) -> tuple[Bounde
     server: Any = _Server()
     place = ConnectionPool(1, 60.0).add(transport)
     place.serve()
-    options = {"place": place, "budget": ReadBudget(), "write_timeout_s": 60.0, "frames_per_s": 800.0, **options}
+    options = {
+        "place": place,
+        "budget": TurnBudget(TURN_STEPS),
+        "write_timeout_s": 60.0,
+        "frames_per_s": 800.0,
+        **options,
+    }
     connection = BoundedConnection(ServerProtocol(max_size=max_size), server, **options)
     transport.protocol = connection
     connection.connection_made(transport)

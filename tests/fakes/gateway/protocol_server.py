@@ -76,6 +76,7 @@ VOICES = {
             "languages": ["auto", "english"],
             "description": "A steady hum",
             "instructions": False,
+            "visemes": True,
         },
         {
             "name": "whistle",
@@ -83,9 +84,15 @@ VOICES = {
             "languages": ["auto", "english"],
             "description": "An octave up",
             "instructions": True,
+            "visemes": False,
         },
     ],
 }
+
+
+def viseme(character: str) -> str:
+    """The mouth shape of a character."""
+    return {"a": "aa", "m": "PP", "o": "O"}.get(character, "sil")
 
 
 @dataclass
@@ -232,6 +239,9 @@ class FakeGateway:
         async for index in self._characters(utterance):
             if utterance.options.get("words"):
                 await self._send_word(connection, utterance, index)
+            if utterance.options.get("visemes"):
+                shape = {"viseme": viseme(utterance.text[index]), "start_ms": index * PACKET_MS}
+                await connection.send(json.dumps({"type": "visemes", "utterance": utterance.id, "visemes": [shape]}))
             pcm = tone(index, utterance.packet_samples, utterance.rate)
             await self._send_audio(connection, utterance, encoder.encode(pcm), len(pcm))
             if self.paced:

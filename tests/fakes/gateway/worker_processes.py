@@ -76,13 +76,18 @@ async def say(session: Session, text: str, **options: Any) -> tuple[np.ndarray, 
         return np.frombuffer(heard, np.int16), utterance.done
 
 
-async def connections(served: SpeechProcess, stack: contextlib.AsyncExitStack, count: int) -> dict[str, list[Session]]:
-    """At least `count` sessions, by the worker that took them; every worker has one."""
+async def connections(
+    served: SpeechProcess, stack: contextlib.AsyncExitStack, count: int, *, resume: bool = True
+) -> dict[str, list[Session]]:
+    """At least `count` sessions, by the worker that took them; every worker has one.
+
+    With `resume`, they go on at another worker when theirs is lost.
+    """
     by_worker: dict[str, list[Session]] = {}
     for opened in range(count + 100):
         if opened >= count and len(by_worker) == WORKERS:
             return by_worker
-        session = await stack.enter_async_context(connect(url(served)))
+        session = await stack.enter_async_context(connect(url(served), resume=resume))
         by_worker.setdefault(session.info.session.partition("-")[0], []).append(session)
     raise AssertionError("a worker accepts no connections")
 

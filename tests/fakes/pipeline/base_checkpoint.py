@@ -34,15 +34,15 @@ CODEC_SECTION: dict[str, Any] = {
     "num_quantizers": 16,
 }
 SPREAD = 0.02
-"""How far a recording moves the speaker vector from that of the voice slt."""
+"""How far a recording moves the speaker vector from that of the voice heart."""
 
 
 def write_demo_base(folder: Path, demo: Path) -> Path:
-    """Write a checkpoint to `folder` that clones every recording to nearly the voice slt of the checkpoint `demo`."""
+    """Write a checkpoint to `folder` that clones every recording to nearly the voice heart of the checkpoint `demo`."""
     shutil.copytree(demo, folder)
     config = json.loads((demo / "config.json").read_text())
     talker = config["talker_config"]
-    row = talker["spk_id"]["slt"]
+    row = talker["spk_id"]["heart"]
     talker["spk_id"], talker["spk_is_dialect"] = {}, {}
     config |= {"tts_model_type": "base", "speaker_encoder_config": SPEAKER_SECTION}
     (folder / "config.json").write_text(json.dumps(config))

@@ -13,8 +13,9 @@ from voxgate.pipeline.talker.generation import Generation
 from voxgate.pipeline.talker.slot_owners import SlotOwner
 
 GROUPS = 16
-END_OF_TEXT = -1
-PADDING = -2
+END_OF_TEXT = 30_000
+PADDING = 30_001
+"""Codes of frames behind the text: above every token, and not negative, as codes are."""
 
 
 class EchoEngine:
@@ -97,7 +98,7 @@ class EchoEngine:
             codes = self._codes(generation.slot, frame, row)
             if self._decodes_first and not frame and row[Field.CODEC_SLOT]:
                 generation.on_record(frame, int(RecordFlag.DECODED), codes)
-                generation.on_audio(np.full(FRAME_SAMPLES, row[Field.CODEC_SLOT] - 1, np.float32))
+                generation.on_audio(np.full(FRAME_SAMPLES, abs(row[Field.CODEC_SLOT]) - 1, np.float32))
             else:
                 generation.on_record(frame, flags, codes)
             frame += 1

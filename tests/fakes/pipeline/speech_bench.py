@@ -7,11 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from fakes.pipeline.echo_engine import EchoEngine
+from fakes.pipeline.echo_engine import END_OF_TEXT, EchoEngine
 from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_SAMPLES
+from voxgate.pipeline.alignment.visemes import CodeVisemes
 from voxgate.pipeline.alignment.word_timing import WordAligner, WordTiming
 from voxgate.pipeline.checkpoint.voice_config import FrameLimits, TextRules, VoiceConfig
+from voxgate.pipeline.code_log import CodeLog
+from voxgate.pipeline.codec.stream import CodecContext, TakeFirstFrame
 from voxgate.pipeline.credit import CreditRounds
 from voxgate.pipeline.errors import EngineLost, VoxgateError
 from voxgate.pipeline.interface import NATURAL, LeasedSlots, MarkupDialect, Prosody, SpeechChunk, TextLayout
@@ -69,9 +72,9 @@ class FakeCodec:
         self._news = asyncio.Event()
         self._woken = False
 
-    @property
-    def first_frame_slot(self) -> int | None:
-        return None if self.frames else self.slot
+    def offer_first_frame(self, take: TakeFirstFrame) -> None:
+        if not self.frames and self.slot is not None:
+            take(self.slot, True)
 
     def push_pcm(self, pcm: NDArray[np.float32]) -> None:
         self.sounds.append(pcm)
@@ -98,11 +101,12 @@ class FakeCodec:
         self._levels.clear()
         self.fail(EngineLost("the codec worker died"))
 
-    def follow(self, before: FakeCodec, context: NDArray[np.int16]) -> None:
+    def follow(self, before: FakeCodec, context: CodecContext) -> None:
         """Go on behind the frames that another stream has delivered."""
         self.frames, self.delivered = before.frames[: before.delivered], before.delivered
-        assert context.tolist() == self.frames[len(self.frames) - len(context) :]
-        assert len(context) >= min(self.context_frames, self.delivered)
+        frames = [*context.shared.tolist(), *context.own.tolist()]
+        assert frames == self.frames[len(self.frames) - len(frames) :]
+        assert len(frames) >= min(self.context_frames, self.delivered)
 
     def fail(self, error: VoxgateError) -> None:
         """Let the stream fail behind the frames that it has."""
@@ -156,6 +160,8 @@ class SpeechBench:
         markup: Iterable[MarkupDialect] = (),
         prosody: Prosody = NATURAL,
         lexica: Sequence[Lexicon] = (),
+        visemes: CodeVisemes | None = None,
+        codes: CodeLog | None = None,
     ) -> None:
         rules = rules or TextRules()
         self.engine = engine or EchoEngine()
@@ -174,6 +180,7 @@ class SpeechBench:
             initial_burst_frames,
             frames_before_first_pcm,
             prosody,
+            codes or CodeLog(),
         )
         text = UtteranceText(rules, tokenizer, max_characters, normalise)
         self.speech = UtteranceSpeech(
@@ -186,9 +193,10 @@ class SpeechBench:
             on_end=self.over.append,
             text_turns=text_turns,
             text_filter=make_text_filter(markup, lexica, prosody),
+            visemes=visemes,
         )
 
-    def _take_slots(self, place: LeasedSlots | None, context: NDArray[np.int16]) -> SpeechSlots:  # noqa: ARG002 - one engine
+    def _take_slots(self, place: LeasedSlots | None, context: CodecContext) -> SpeechSlots:  # noqa: ARG002 - one engine
         """Slots for a speech that goes on; its new codec has the frames of all before it."""
         before, self.codec = self.codec, FakeCodec()
         self.codec.follow(before, context)
@@ -214,7 +222,7 @@ class SpeechBench:
 
     def spoken(self) -> list[int]:
         """The text tokens of the frames, in the order in which the listener receives them."""
-        return [frame[0] for frame in self.codec.frames if frame[0] >= 0]
+        return [frame[0] for frame in self.codec.frames if frame[0] < END_OF_TEXT]
 
 
 def audio_frames(chunks: list[SpeechChunk]) -> list[int]:

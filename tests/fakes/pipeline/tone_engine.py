@@ -72,6 +72,7 @@ class ToneCodec:
             shared=True,
         )
         self.jobs = 0
+        self._kept: set[bytes] = set()
         self._thread = threading.Thread(target=run_worker_loop, args=(theirs, self, self.options), daemon=True)
 
     def start(self) -> None:
@@ -87,6 +88,12 @@ class ToneCodec:
     def close(self) -> None:
         self._ours.shutdown(socket.SHUT_RDWR)
         self._thread.join(DEADLINE_S)
+
+    def keep(self, slot: int, key: bytes) -> None:  # noqa: ARG002 - tones have no state
+        self._kept.add(key)
+
+    def restore(self, slot: int, key: bytes) -> bool:  # noqa: ARG002 - as above
+        return key in self._kept
 
     def launch(self, job: Job) -> FinishedBatch:
         self.jobs += 1
@@ -276,7 +283,7 @@ class ToneEngine(VoiceModel):
         records[:, 3] = ended * int(RecordFlag.END) + capped * int(RecordFlag.END | RecordFlag.CAPPED)
         reading = np.minimum(made, rows[:, Field.TEXT_LEN] - 1)
         records[:, HEADER] = self._tables.text[slots, reading] % CODEBOOK
-        first = (made == 0) & (rows[:, Field.CODEC_SLOT] > 0) & (records[:, 3] == 0) & self._decodes_first
+        first = (made == 0) & (rows[:, Field.CODEC_SLOT] != 0) & (records[:, 3] == 0) & self._decodes_first
         records[first, 3] = RecordFlag.DECODED
         self._reports.send(records.tobytes())
         for slot, epoch, _, _, code, *_ in records[first].tolist():

@@ -10,7 +10,9 @@ from functools import lru_cache
 
 import numpy as np
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE_HZ, Pcm
+from voxgate.pipeline.alignment.visemes import VISEMES, VisemeTrack
 from voxgate.pipeline.cloned_voice import ClonedVoice
+from voxgate.pipeline.code_log import CodeLog, check_runs
 from voxgate.pipeline.errors import (
     AtCapacity,
     BadVoice,
@@ -22,12 +24,14 @@ from voxgate.pipeline.errors import (
     UnknownVoice,
 )
 from voxgate.pipeline.interface import (
+    CodeRun,
     EngineState,
     FinishReason,
     LeasedSlots,
     Milestones,
     SpeechChunk,
     SpeechRequest,
+    VisemeTime,
     VoiceInfo,
     WordTime,
 )
@@ -36,6 +40,9 @@ from voxgate.pipeline.step_times import StepSummary
 
 DEFAULT_SEED = 7
 LOWEST_HZ, PITCHES = 150, 2000
+CHARACTER_VISEMES = np.repeat(np.arange(128, dtype=np.uint8)[:, None] % len(VISEMES), 4, axis=1)
+"""A character has the same mouth shape in all four hops of its frames."""
+MAX_FRAMES = 10_000
 TONE_WIDTH = 8
 """Length of a speaker vector; its numbers do not change the audio."""
 
@@ -47,9 +54,18 @@ def frame_count(characters: int, frames_per_character: float) -> int:
 
 def tone_frame(seed: int, text: str, frame: int, frames_per_character: float) -> Pcm:
     """float32 [1920]: a tone of 80 ms whose pitch depends on the seed, the frame and the character spoken in it."""
+    return code_tone(tone_code(seed, text, frame, frames_per_character))
+
+
+def tone_code(seed: int, text: str, frame: int, frames_per_character: float) -> int:
+    """The code of a frame, from 0 to PITCHES - 1."""
     character = text[min(len(text) - 1, int(frame / frames_per_character))]
-    frequency_hz = LOWEST_HZ + (ord(character) * 37 + seed * 101 + frame * 13) % PITCHES
-    return _tone(frequency_hz)
+    return (ord(character) * 37 + seed * 101 + frame * 13) % PITCHES
+
+
+def code_tone(code: int) -> Pcm:
+    """float32 [1920]: the tone of a code."""
+    return _tone(LOWEST_HZ + code)
 
 
 @lru_cache(PITCHES)  # a load test asks for thousands of frames a second
@@ -114,6 +130,11 @@ class ToneSpeech:
         self._loss_reported = True
         self.before_text: Callable[[str], object] | None = None
         """Called with each fragment, for work that the real text processing would do."""
+        self.frames_drawn = 0
+        """Frames whose codes were made here."""
+        self._codes = CodeLog(request.past, keep=request.keep_codes)
+        self._known: list[int] | None = None
+        """Codes of the first frames, which the request has given; None before the first frame."""
         self._owner = owner
         self._script = owner.script
         self._cap = request.max_frames or owner.script.max_frames
@@ -122,7 +143,11 @@ class ToneSpeech:
         self._ended = False
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
-        self._shaper = SpeechShaper(request.prosody, lambda pcm, frame: None)  # noqa: ARG005 - nothing is aligned
+        self._shaper = SpeechShaper(request.prosody, self._on_speech)
+        self._visemes = VisemeTrack(CHARACTER_VISEMES) if request.visemes else None
+
+    def take_codes(self) -> Sequence[CodeRun]:
+        return self._codes.take()
 
     @property
     def waiting_for_text(self) -> bool:
@@ -220,6 +245,8 @@ class ToneSpeech:
             self._shaper.finish()
             if (rest := self._shaper.take()) is not None:
                 return SpeechChunk(rest.pcm, self.made, 0)
+            if last := self._take_visemes(ended=True):
+                return SpeechChunk(np.zeros(0, np.float32), self.made, 0, visemes=last)
             self.finish_reason = FinishReason.END if ended else FinishReason.LENGTH
             raise StopAsyncIteration
         frames = self._next_frames()
@@ -237,13 +264,36 @@ class ToneSpeech:
         if self._script.fail_frame is not None and first + frames > self._script.fail_frame:
             raise GenerationFailed("scripted failure")
         per_character = self._script.frames_per_character
-        tones = [tone_frame(self.seed, self.text, i, per_character) for i in range(first, first + frames)]
+        codes = [self._code(i, per_character) for i in range(first, first + frames)]
+        for code in codes:
+            self._codes.add(np.array([code], np.int16))
+        tones = [code_tone(code) for code in codes]
         self.made += frames
         pcm = tones[0] if len(tones) == 1 else np.concatenate(tones)
         self._shaper.push(pcm, self.made)
         run = self._shaper.take()
         shaped = pcm[:0] if run is None else run.pcm
-        return SpeechChunk(shaped, first, frames, self._shaper.timeline.locate(self._words(first, self.made)))
+        words = self._shaper.timeline.locate(self._words(first, self.made))
+        return SpeechChunk(shaped, first, frames, words, visemes=self._take_visemes())
+
+    def _on_speech(self, pcm: Pcm, frame: int) -> None:
+        if self._visemes is not None:
+            frames = np.arange(frame, frame + len(pcm) // FRAME_SAMPLES)
+            spoken = (frames / self._script.frames_per_character).astype(int).clip(max=len(self.text) - 1)
+            self._visemes.push(np.array([ord(self.text[character]) % 128 for character in spoken], np.int16))
+
+    def _take_visemes(self, *, ended: bool = False) -> Sequence[VisemeTime]:
+        return () if self._visemes is None else self._visemes.take(self._shaper.timeline, ended=ended)
+
+    def _code(self, frame: int, frames_per_character: float) -> int:
+        """The code of a frame: the one that is known, or a new one."""
+        if self._known is None:
+            past = self._codes.begin(0)
+            self._known = [] if past is None else [int(codes[0]) for codes in past.frames]
+        if frame < len(self._known):
+            return self._known[frame]
+        self.frames_drawn += 1
+        return tone_code(self.seed, self.text, frame, frames_per_character)
 
     def _words(self, first: int, last: int) -> list[WordTime]:
         words = []
@@ -275,10 +325,11 @@ class ToneSynthesizer:
     def __init__(self, script: ToneScript | None = None, *, slots: int = 4, max_characters: int = 2000) -> None:
         self.script = script or ToneScript()
         self.voices: dict[str, VoiceInfo] = {
-            "ada": VoiceInfo("ada", ("auto", "english"), "a tone"),
+            "ada": VoiceInfo("ada", ("auto", "english"), "a tone", visemes=True),
             "bob": VoiceInfo("bob", ("auto", "english", "german"), "another tone", instructions=True),
         }
         self.default_voice = "ada"
+        self.identity = "tones"
         self.slots = self.capacity = slots
         self.capacity_changes: Mapping[str, int] = {}
         self.step_times: Mapping[str, Sequence[StepSummary]] = {}
@@ -336,6 +387,7 @@ class ToneSynthesizer:
         del self.voices[name]
 
     def open(self, request: SpeechRequest) -> ToneSpeech:
+        check_runs(request.past, groups=1, codebook=PITCHES, max_frames=MAX_FRAMES)
         speech = ToneSpeech(self, request)
         self.occupy(speech)
         self.speeches.append(speech)

@@ -32,8 +32,8 @@ def url(served: Gateway, path: str) -> str:
 def named_voices() -> ToneSynthesizer:
     synthesizer = ToneSynthesizer()
     synthesizer.voices = {
-        "rms": VoiceInfo("rms", ("auto", "english"), gender="male", accent="american", display="American man"),
-        "slt": VoiceInfo("slt", ("auto", "english"), gender="female", accent="american"),
+        "michael": VoiceInfo("michael", ("auto", "english"), gender="male", accent="american", display="American man"),
+        "heart": VoiceInfo("heart", ("auto", "english"), gender="female", accent="american"),
     }
     return synthesizer
 
@@ -46,7 +46,7 @@ async def test_open_webui_lists_voices_and_models(client: aiohttp.ClientSession)
             models = [model["id"] for model in (await answer.json())["models"]]
         async with client.get(url(served, "/v1/models")) as answer:
             fallback = [model["id"] for model in (await answer.json())["data"]]
-    assert voices == {"rms": "American man", "slt": "slt"}
+    assert voices == {"michael": "American man", "heart": "heart"}
     assert models == fallback == ["qwen3-tts"]
 
 
@@ -60,9 +60,9 @@ async def test_open_webui_speaks_with_its_default_voice(client: aiohttp.ClientSe
         client.post(url(served, "/v1/audio/speech"), json=body, headers=headers) as answer,
     ):
         assert (answer.status, answer.content_type) == (200, "audio/mpeg")
-        assert (answer.headers["x-voxgate-voice"], answer.headers["x-sample-rate"]) == ("slt", "24000")
+        assert (answer.headers["x-voxgate-voice"], answer.headers["x-sample-rate"]) == ("heart", "24000")
         assert await answer.read()
-    assert synthesizer.speeches[0].request.voice == "slt"
+    assert synthesizer.speeches[0].request.voice == "heart"
 
 
 async def test_open_webui_speaks_without_a_key_for_the_lists(client: aiohttp.ClientSession) -> None:
@@ -72,7 +72,7 @@ async def test_open_webui_speaks_without_a_key_for_the_lists(client: aiohttp.Cli
             assert (answer.status, (await answer.json())["error"]["code"]) == (401, "invalid_api_key")
         body, headers = {"input": TEXT, "voice": "shimmer", "model": "tts-1"}, {"Authorization": "Bearer secret"}
         async with client.post(url(served, "/v1/audio/speech"), json=body, headers=headers) as answer:
-            assert (answer.status, answer.headers["x-voxgate-voice"]) == (200, "slt")
+            assert (answer.status, answer.headers["x-voxgate-voice"]) == (200, "heart")
 
 
 async def test_librechat_speaks_in_each_of_its_protocols(client: aiohttp.ClientSession) -> None:
@@ -82,14 +82,14 @@ async def test_librechat_speaks_in_each_of_its_protocols(client: aiohttp.ClientS
             "/v1/audio/speech",
             {"input": TEXT, "model": "tts-1", "voice": "onyx", "backend": "piper"},
             {"Authorization": "Bearer x"},
-            "rms",
+            "michael",
         ),
-        ("/v1/audio/speech", {"input": TEXT, "model": "slt", "backend": "piper"}, {}, "slt"),
+        ("/v1/audio/speech", {"input": TEXT, "model": "heart", "backend": "piper"}, {}, "heart"),
         (
             "/v1/text-to-speech/21m00Tcm4TlvDq8ikWAM/stream",
             {"model_id": "eleven_multilingual_v2", "text": TEXT, "voice_settings": settings},
             {"xi-api-key": "x", "Accept": "audio/mpeg"},
-            "slt",
+            "heart",
         ),
     ]
     async with gateway(named_voices(), encoder=PacketEncoder) as served:
@@ -109,21 +109,21 @@ async def test_stock_voices_are_refused_by_option(client: aiohttp.ClientSession)
         assert (answer.status, (await answer.json())["error"]["code"]) == (400, "unknown_voice")
 
 
-@pytest.mark.parametrize("alias", ["alloy=rms", "*=rms"])
+@pytest.mark.parametrize("alias", ["alloy=michael", "*=michael"])
 async def test_an_alias_comes_before_a_fitting_voice(client: aiohttp.ClientSession, alias: str) -> None:
     body = {"input": TEXT, "voice": "alloy"}
     async with (
         gateway(named_voices(), voice_aliases=(alias,)) as served,
         client.post(url(served, "/v1/audio/speech"), json=body) as answer,
     ):
-        assert answer.headers["x-voxgate-voice"] == "rms"
+        assert answer.headers["x-voxgate-voice"] == "michael"
 
 
 async def test_sockets_name_the_voice_in_the_handshake(client: aiohttp.ClientSession) -> None:
     async with gateway(named_voices()) as served:
         for path in ("/v1/speak?model=aura-2-thalia-en", "/v1/text-to-speech/pNInz6obpgDQGcFmaJgB/stream-input"):
             async with client.ws_connect(url(served, path)) as socket:
-                voice = "slt" if "thalia" in path else "rms"
+                voice = "heart" if "thalia" in path else "michael"
                 assert socket._response.headers["x-voxgate-voice"] == voice
         async with client.ws_connect(url(served, "/v1/speech")) as socket:
             assert "x-voxgate-voice" not in socket._response.headers

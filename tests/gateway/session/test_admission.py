@@ -314,7 +314,7 @@ def test_caller_has_at_most_its_share_of_the_queue_while_another_is_present() ->
 
 
 def model(**changed: Any) -> Any:
-    return SimpleNamespace(capacity=12, free_slots=3, state=EngineState.READY, voices=("slt", "rms"), **changed)
+    return SimpleNamespace(capacity=12, free_slots=3, state=EngineState.READY, voices=("heart", "michael"), **changed)
 
 
 @pytest.mark.parametrize(("limit", "slots"), [(None, 12), (5, 5), (50, 12)])

@@ -49,9 +49,10 @@ def test_designed_voice_requires_instructions() -> None:
         ({"voice": "bob"}, UnknownVoice, "voice"),
         ({"language": "german"}, UnknownLanguage, "language"),
         ({"instructions": "Whisper."}, UnsupportedOption, "instructions"),
+        ({"visemes": True}, UnsupportedOption, "visemes"),
     ],
 )
-def test_refusal_names_the_parameter(fields: dict[str, str], error: type[VoxgateError], param: str) -> None:
+def test_refusal_names_the_parameter(fields: dict[str, Any], error: type[VoxgateError], param: str) -> None:
     with pytest.raises(error) as caught:
         factory(NAMED).utterance(start(**fields), 1)
     assert caught.value.param == param
@@ -83,20 +84,20 @@ def test_opus_without_its_library_is_refused_as_unsupported_format(monkeypatch: 
     assert factory(NAMED).utterance(start(format={"codec": "pcm"}), 1)
 
 
-VOICES = {name: VoiceInfo(name, ("auto",)) for name in ("slt", "rms")}
+VOICES = {name: VoiceInfo(name, ("auto",)) for name in ("heart", "michael")}
 
 
-@pytest.mark.parametrize("voice", [None, "slt", "RMS"])
+@pytest.mark.parametrize("voice", [None, "heart", "MICHAEL"])
 def test_configured_voice_may_be_any_voice_of_the_model_in_any_case(voice: str | None) -> None:
     check_configured_voices(Settings(voice=voice), VOICES)
 
 
 def test_configured_voice_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(SettingsError, match="voice must be one of slt, rms, got 'ada'"):
+    with pytest.raises(SettingsError, match="voice must be one of heart, michael, got 'ada'"):
         check_configured_voices(Settings(voice="ada"), VOICES)
 
 
 def test_alias_of_an_unknown_voice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    check_configured_voices(Settings(voice_aliases=("alloy=slt", "echo=ada")), VOICES)
+    check_configured_voices(Settings(voice_aliases=("alloy=heart", "echo=ada")), VOICES)
     (record,) = caplog.records
     assert "echo stands for the unknown voice ada" in record.getMessage()

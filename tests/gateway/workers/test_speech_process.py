@@ -158,7 +158,7 @@ async def test_metrics_documents_and_pages_are_the_same_from_every_worker() -> N
             assert limits["sockets"]["open"] == opened
             assert (await http.get(f"{url(served)}/readyz")).status == 200
             assert (await http.get(f"{url(served)}/")).status == 200
-            body = {"model": "tts-1", "input": "Over plain HTTP.", "voice": "slt", "response_format": "pcm"}
+            body = {"model": "tts-1", "input": "Over plain HTTP.", "voice": "heart", "response_format": "pcm"}
             spoken = await http.post(f"{url(served)}/v1/audio/speech", json=body)
             assert spoken.status == 200
             assert len(await spoken.read()) > 4 * 3840

@@ -82,7 +82,7 @@ def test_demo_voice_is_read_completely(checkpoint: TalkerCheckpoint, demo_folder
     assert (checkpoint.codec_vocab, checkpoint.codebook, checkpoint.groups) == (1536, 512, 16)
     assert checkpoint.text_ids.newline == 4
     assert checkpoint.codec_ids.eos == 514
-    assert checkpoint.speakers == {"slt": 520, "rms": 521, "awb": 522}
+    assert checkpoint.speakers == {"heart": 520, "michael": 521, "emma": 522, "george": 523}
     assert checkpoint.languages == {}
     assert checkpoint.dialects == {}
     stored = json.loads((demo_folder / "generation_config.json").read_text())

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from fakes.pipeline.echo_engine import EchoEngine
+from fakes.pipeline.echo_engine import PADDING, EchoEngine
 from fakes.pipeline.speech_bench import STORY, SpeechBench
 from fakes.virtual_time import run, settle, turns
 from voxgate.pipeline.checkpoint.voice_config import TextRules
-from voxgate.pipeline.interface import FinishReason, Prosody, SpeechChunk
+from voxgate.pipeline.interface import FinishReason, Prosody, SpeechChunk, VisemeTime
 
 RULES = TextRules(segment_tokens=4)
 """Several generations in the story."""
@@ -20,6 +20,7 @@ LOSSES = {
     "codec": lambda b: b.codec.die(),
     "both": lambda b: (b.engine.die(), b.codec.die()),
 }
+VISEMES = np.random.default_rng(5).integers(0, 15, (PADDING + 1, 4)).astype(np.uint8)
 MAX_MOMENTS = 400
 
 
@@ -68,19 +69,20 @@ async def speak(b: SpeechBench, moments: set[int] | None = None, lose: Callable[
     return chunks
 
 
-def heard(chunks: list[SpeechChunk]) -> tuple[list[float], list[tuple[str, int, int, int]]]:
-    """All samples, and all words with their places and times."""
+def heard(chunks: list[SpeechChunk]) -> tuple[list[float], list[tuple[str, int, int, int]], list[VisemeTime]]:
+    """All samples, all words with their places and times, and all mouth shapes."""
     words = [(word.text, word.start, word.start_ms, word.end_ms) for chunk in chunks for word in chunk.words]
-    return np.concatenate([chunk.pcm for chunk in chunks])[::480].tolist(), words
+    visemes = [viseme for chunk in chunks for viseme in chunk.visemes]
+    return np.concatenate([chunk.pcm for chunk in chunks])[::480].tolist(), words, visemes
 
 
 @pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("rate", [1.0, 1.25])
-def test_loss_at_any_moment_changes_no_sample_and_no_word(
+def test_loss_at_any_moment_changes_no_sample_no_word_and_no_viseme(
     bench: Callable[..., SpeechBench], lose: Callable[[SpeechBench], object], rate: float
 ) -> None:
     def make() -> SpeechBench:
-        return bench(rules=RULES, lookahead_frames=6, prosody=Prosody(rate=rate))
+        return bench(rules=RULES, lookahead_frames=6, prosody=Prosody(rate=rate), visemes=VISEMES)
 
     async def undisturbed() -> tuple[object, list[int]]:
         async with make() as b:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fakes.pipeline.echo_engine import EchoEngine
+from fakes.pipeline.echo_engine import END_OF_TEXT, EchoEngine
 from fakes.pipeline.speech_bench import SpeechBench
 from fakes.virtual_time import run, settle
 from voxgate.codecs.pcm import FRAME_SAMPLES
@@ -48,7 +48,7 @@ def test_pause_lies_between_two_generations_exact_to_the_sample(bench: Callable[
             chunks = await b.listen()
             assert b.segments() == ["one two", "three number four five"]
             ((start, length),) = silences(chunks)
-            last = next(n for n, (a, b) in enumerate(pairwise(b.codec.frames)) if a[0] < 0 <= b[0])
+            last = next(n for n, (a, b) in enumerate(pairwise(b.codec.frames)) if a[0] >= END_OF_TEXT > b[0])
             assert start == (last + 1) * FRAME_SAMPLES, "behind the last frame of the first generation"
             assert length == 1010 * SECOND // 1000
             speech = np.concatenate([chunk.pcm for chunk in chunks if not is_pause(chunk)])

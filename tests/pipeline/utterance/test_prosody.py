@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from fakes.pipeline.echo_engine import END_OF_TEXT
 from fakes.pipeline.speech_bench import SpeechBench
 from fakes.virtual_time import run, settle
 from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
@@ -90,7 +91,8 @@ def test_rate_changes_at_a_character(bench: MakeBench) -> None:
     async def scene() -> None:
         b, pcm = await said(bench, CHANGE)
         assert b.segments() == ["one two three", "four five", "six"]
-        starts = [n for n, frame in enumerate(b.codec.frames) if n and frame[0] >= 0 > b.codec.frames[n - 1][0]]
+        speaks = [frame[0] < END_OF_TEXT for frame in b.codec.frames]
+        starts = [n for n, spoken in enumerate(speaks) if n and spoken and not speaks[n - 1]]
         slow, loud = starts[0] * FRAME_SAMPLES, starts[1] * FRAME_SAMPLES
         levels = np.repeat([0.1 + n / 1000 for n in range(len(b.codec.frames))], FRAME_SAMPLES).astype(np.float32)
         assert len(pcm) == len(levels) + loud - slow

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fakes.pipeline.echo_engine import EchoEngine
+from fakes.pipeline.echo_engine import END_OF_TEXT, EchoEngine
 from fakes.pipeline.speech_bench import STORY, SpeechBench
 from fakes.virtual_time import run, settle
 from numpy.typing import NDArray
@@ -84,7 +84,7 @@ def test_aligner_gets_each_frame_with_its_code(
             levels = [level for level, _ in heard if level]
             assert levels == pytest.approx([0.1 + n / 1000 for n in range(4 if trim else 0, len(b.codec.frames))])
             # The last frame of each segment belongs to its end, not to a token.
-            ends = [n + 1 for n, (a, b) in enumerate(pairwise(made)) if a[0] < 0 <= b[0]]
+            ends = [n + 1 for n, (a, b) in enumerate(pairwise(made)) if a[0] >= END_OF_TEXT > b[0]]
             assert segments[: len(ends)] == ends
             assert len(ends) > 1
 

@@ -20,7 +20,12 @@ def named(*voices: VoiceInfo) -> dict[str, VoiceInfo]:
     return {each.name: each for each in voices}
 
 
-DEMO = named(voice("rms", "male", "american"), voice("slt", "female", "american"), voice("awb", "male", "scottish"))
+DEMO = named(
+    voice("heart", "female", "american"),
+    voice("michael", "male", "american"),
+    voice("emma", "female", "british"),
+    voice("george", "male", "british"),
+)
 LANGUAGES = ("auto", "chinese", "english", "french", "german", "italian", "japanese", "spanish")
 PUBLISHED = named(*(voice(n, entry.gender, entry.accent, LANGUAGES) for n, entry in PUBLISHED_SPEAKERS.items()))
 
@@ -28,26 +33,28 @@ PUBLISHED = named(*(voice(n, entry.gender, entry.accent, LANGUAGES) for n, entry
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [
-        ("alloy", "slt"),
-        ("ONYX", "rms"),
-        ("fable", "awb"),
-        ("21m00Tcm4TlvDq8ikWAM", "slt"),
-        ("JBFqnCBsd6RMkjVDRZzb", "awb"),
-        ("aura-2-thalia-en", "slt"),
-        ("aura-asteria-en", "slt"),
-        ("aura-2-apollo-en", "rms"),
-        ("aura-angus-en", "awb"),
-        ("f786b574-daa5-4673-aa0c-cbe3e8534c02", "slt"),
-        ("a0e99841-438c-4a64-b679-ae501e7d6091", "rms"),
+        ("alloy", "heart"),
+        ("ONYX", "michael"),
+        ("fable", "george"),
+        ("21m00Tcm4TlvDq8ikWAM", "heart"),
+        ("JBFqnCBsd6RMkjVDRZzb", "george"),
+        ("Xb7hH8MSUJpSbSDYk0k2", "emma"),
+        ("aura-2-thalia-en", "heart"),
+        ("aura-asteria-en", "heart"),
+        ("aura-2-apollo-en", "michael"),
+        ("aura-2-pandora-en", "emma"),
+        ("aura-angus-en", "george"),
+        ("f786b574-daa5-4673-aa0c-cbe3e8534c02", "heart"),
+        ("a0e99841-438c-4a64-b679-ae501e7d6091", "michael"),
     ],
 )
 def test_gender_and_accent_are_those_of_the_stock_voice(name: str, chosen: str) -> None:
-    assert StockVoices().choose(name, DEMO, "rms") == chosen
+    assert StockVoices().choose(name, DEMO, "heart") == chosen
 
 
 @pytest.mark.parametrize("name", ["eve", "", "aura-2-thalia", "aura-2-thalia-xx", "aura-2-celeste-es", "x" * 10_000])
 def test_other_names_and_languages_that_no_voice_speaks_have_no_voice(name: str) -> None:
-    assert StockVoices().choose(name, DEMO, "rms") is None
+    assert StockVoices().choose(name, DEMO, "heart") is None
 
 
 def test_a_voice_of_the_right_gender_speaks_the_language() -> None:
@@ -83,9 +90,9 @@ def test_each_choice_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     stock = StockVoices()
     for name in ("alloy", "ALLOY", "alloy", *(f"aura-2-q{chr(97 + n // 26)}{chr(97 + n % 26)}-en" for n in range(400))):
-        assert stock.choose(name, DEMO, "rms")
+        assert stock.choose(name, DEMO, "heart")
     messages = [record.getMessage() for record in caplog.records]
-    assert messages[0].startswith("the stock voice alloy is spoken by slt")
+    assert messages[0].startswith("the stock voice alloy is spoken by heart")
     assert sum("alloy" in message for message in messages) == 1
     assert len(messages) == 200, "a client can invent names of Deepgram's form"
 

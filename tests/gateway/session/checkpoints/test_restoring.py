@@ -1,0 +1,235 @@
+"""Sessions send checkpoints, and go on from those of other gateways; what is forged or foreign restores nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fakes.gateway.in_process import PCM, InProcessGateway
+from fakes.gateway.websocket import FakeSocket
+from fakes.pipeline.tone_synthesizer import ToneScript
+from fakes.virtual_time import run
+from voxgate.gateway.access.keys import KeyLimits
+from voxgate.gateway.protocols.native import NativeProtocol
+
+TEXT = "the quick brown fox jumps over the lazy dog and then sleeps " * 3
+SCRIPT = ToneScript(frame_s=0.01)
+SEED = 3
+
+
+def protocol() -> NativeProtocol:
+    return NativeProtocol(extended=True, resumable=True, model="tones")
+
+
+def dial(gateway: InProcessGateway, limits: KeyLimits | None = None) -> FakeSocket:
+    return gateway.connect(protocol=protocol(), limits=limits)
+
+
+def say(socket: FakeSocket, **start: Any) -> None:
+    socket.put(type="start", utterance="u", format=PCM, voice="ada", seed=SEED, words=True, **start)
+    socket.put(type="text", utterance="u", text=TEXT)
+    socket.put(type="end", utterance="u")
+
+
+def parts(socket: FakeSocket) -> list[str]:
+    return [message["part"] for message in socket.of("checkpoint")]
+
+
+def restore(socket: FakeSocket, known: list[str], name: str = "u", messages: int = 0, **changes: Any) -> None:
+    fields = {"format": PCM, "voice": "ada", "seed": SEED, "words": True, "characters": len(TEXT), **changes}
+    received = {"messages": messages, "words": changes.pop("words_received", 0)}
+    fields.pop("words_received", None)
+    socket.put(type="restore", utterance=name, checkpoint=known, received=received, **fields)
+    socket.put(type="text", utterance=name, text=TEXT)
+    socket.put(type="end", utterance=name)
+
+
+def pcm(socket: FakeSocket, number: int = 1) -> bytes:
+    return b"".join(payload for _, payload in socket.audio(number))
+
+
+async def spoken_for(gateway: InProcessGateway, seconds: float) -> FakeSocket:
+    socket = dial(gateway)
+    say(socket)
+    await asyncio.sleep(seconds)
+    return socket
+
+
+async def undisturbed() -> FakeSocket:
+    async with InProcessGateway(SCRIPT) as gateway:
+        socket = dial(gateway)
+        say(socket)
+        await socket.until("done")
+        return socket
+
+
+def test_another_gateway_goes_on_behind_the_last_message() -> None:
+    async def scene() -> None:
+        expected = await undisturbed()
+        for seconds in (0.05, 0.5, 1.3, 2.2, 3.1):
+            async with InProcessGateway(SCRIPT) as gateway:
+                before = await spoken_for(gateway, seconds)
+                before.disconnect()
+                known, heard = parts(before), before.audio()
+                words = sum(len(message["words"]) for message in before.of("words"))
+                after = dial(gateway)
+                restore(after, known, messages=len(heard), words_received=words)
+                done = await after.until("done")
+                assert pcm(before) + pcm(after) == pcm(expected)
+                headers = [header for header, _ in (*heard, *after.audio())]
+                assert [(h.seq, h.pts, h.last) for h in headers] == [
+                    (h.seq, h.pts, h.last) for h, _ in expected.audio()
+                ]
+                spoken = [word for each in (before, after) for m in each.of("words") for word in m["words"]]
+                assert spoken == [word for message in expected.of("words") for word in message["words"]]
+                figures = ("reason", "characters", "frames", "samples")
+                assert [done[name] for name in figures] == [expected.of("done")[0][name] for name in figures]
+                speech = gateway.synthesizer.speeches[1]
+                assert speech.frames_drawn == speech.made - sum(len(run.codes) for run in speech.request.past)
+
+    run(scene())
+
+
+def test_a_client_that_has_all_audio_gets_the_rest() -> None:
+    async def scene() -> None:
+        expected = await undisturbed()
+        async with InProcessGateway(SCRIPT) as gateway:
+            socket = dial(gateway)
+            audio = expected.audio()
+            say(socket)
+            await socket.until("done")
+            after = dial(gateway)
+            after.put(
+                type="restore",
+                utterance="u",
+                checkpoint=parts(socket),
+                received={"messages": len(audio), "last": audio[-1][0].last, "words": 99},
+                format=PCM,
+                voice="ada",
+                seed=SEED,
+                words=True,
+                characters=len(TEXT),
+            )
+            after.put(type="text", utterance="u", text=TEXT)
+            after.put(type="end", utterance="u")
+            done = await after.until("done")
+            assert done["samples"] == expected.of("done")[0]["samples"]
+            assert after.audio() == []
+
+    run(scene())
+
+
+def test_the_head_comes_before_the_audio_and_parts_cost_little() -> None:
+    async def scene() -> None:
+        expected = await undisturbed()
+        kinds = ["audio" if isinstance(message, bytes) else "text" for message in expected.sent]
+        first = next(n for n, message in enumerate(expected.sent) if '"checkpoint"' in str(message))
+        assert first < kinds.index("audio")
+        size = sum(len(message) for message in expected.sent if '"checkpoint"' in str(message))
+        seconds = expected.of("done")[0]["audio_ms"] / 1000
+        assert size < 400 + 500 * seconds
+
+    run(scene())
+
+
+def test_other_clients_get_no_checkpoints_and_can_restore_nothing() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT) as gateway:
+            socket = gateway.connect()
+            say(socket)
+            await socket.until("done")
+            assert not socket.of("checkpoint")
+            assert "model" not in socket.of("session")[0]
+            restore(socket, ["x"])
+            assert (await socket.until("error"))["code"] == "unsupported_option"
+
+    run(scene())
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+def test_a_forged_part_ends_the_utterance_with_a_typed_error(keep: int) -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT) as gateway:
+            known = parts(await spoken_for(gateway, 2.5))
+            assert len(known) > 2
+            forged = known[keep][:-6] + ("A" if known[keep][-6] != "A" else "B") + known[keep][-5:]
+            socket = dial(gateway)
+            restore(socket, [*known[:keep], forged, *known[keep + 1 :]])
+            error = await socket.until("error")
+            assert (error["code"], error["utterance"], error["retryable"]) == ("checkpoint_refused", "u", False)
+            restore(socket, known)
+            await socket.until("started")
+
+    run(scene())
+
+
+def test_parts_may_follow_in_further_messages_and_a_bad_one_ends_the_utterance() -> None:
+    async def scene() -> None:
+        expected = await undisturbed()
+        async with InProcessGateway(SCRIPT) as gateway:
+            known = parts(await spoken_for(gateway, 2.5))
+            socket = dial(gateway)
+            begin = {"type": "restore", "utterance": "u", "checkpoint": known[:1], "received": {"messages": 0}}
+            options = {"format": PCM, "voice": "ada", "seed": SEED, "words": True}
+            socket.put(**begin, **options)
+            socket.put(type="checkpoint", utterance="u", parts=known[1:])
+            socket.put(type="text", utterance="u", text=TEXT)
+            socket.put(type="end", utterance="u")
+            await socket.until("done")
+            assert pcm(socket) == pcm(expected)
+            assert gateway.synthesizer.speeches[1].request.past
+            socket.put(**begin, **options)
+            socket.put(type="checkpoint", utterance="u", parts=known[2:])
+            assert (await socket.until("error"))["code"] == "checkpoint_refused"
+            assert not gateway.sessions[1].active
+
+    run(scene())
+
+
+def test_a_checkpoint_used_twice_at_once_counts_as_two_utterances_of_its_caller() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT) as gateway:
+            known = parts(await spoken_for(gateway, 1.5))
+            socket = dial(gateway, KeyLimits(utterances=1))
+            restore(socket, known, "a")
+            restore(socket, known, "b")
+            error = await socket.until("error")
+            assert (error["code"], error["utterance"]) == ("key_limit", "b")
+            await socket.until("done")
+            assert socket.of("done")[0]["utterance"] == "a"
+
+    run(scene())
+
+
+def test_text_that_is_sent_again_is_charged_once_and_before_anything_begins() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT) as gateway:
+            known = parts(await spoken_for(gateway, 1.5))
+            socket = dial(gateway, KeyLimits(characters_per_minute=len(TEXT) + 5))
+            restore(socket, known, "a")
+            await socket.until("started")
+            restore(socket, known, "b")
+            error = await socket.until("error")
+            assert (error["code"], error["utterance"]) == ("rate_limited", "b")
+            assert error["retry_after_ms"] > 0
+
+    run(scene())
+
+
+def test_a_drain_sends_the_last_part_and_says_that_another_gateway_can_go_on() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT) as gateway:
+            socket, other = await spoken_for(gateway, 1.5), gateway.connect()
+            say(other)
+            await other.until("started")
+            known = len(parts(socket))
+            now_s = asyncio.get_running_loop().time()
+            for session in gateway.sessions:
+                session.drain(1000, now_s)
+            assert (await socket.until("going_away"))["restore_elsewhere"] is True
+            assert "restore_elsewhere" not in await other.until("going_away")
+            assert len(parts(socket)) == known + 1
+            assert [message["type"] for message in socket.messages][-1] == "going_away"
+
+    run(scene())
