@@ -176,8 +176,8 @@ class ServerSession:
             self._run(actions, now_s)
 
     def _tick_protocol(self, now_s: float) -> None:
-        if not self._held and self._protocol.next_wake_s() <= now_s + TIMER_SLACK_S:
-            self._run(self._protocol.tick(now_s), now_s)
+        if not self._held and (due_s := self._protocol.next_wake_s()) <= now_s + TIMER_SLACK_S:
+            self._run(self._protocol.tick(max(now_s, due_s)), now_s)
 
     def _run(self, actions: Iterable[ProtocolAction], now_s: float) -> None:
         for action in actions:

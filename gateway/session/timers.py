@@ -10,6 +10,7 @@ from ..observability.events import DONE
 from ..resume_messages import CheckpointMessage
 from .active_utterances import Termination
 from .effects import EffectQueue, SendAudio, SendProbe
+from .pacer import TIMER_SLACK_S
 from .protocol import WireProtocol
 from .utterance import ServerUtterance
 
@@ -33,7 +34,7 @@ class UtteranceTimers:
         """Sends the next packet if it is due, and completes the utterance after its last one."""
         self.send_checkpoint(utterance, now_s)
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
-        if now_s < warn_s and (packet := utterance.take_due_packet(now_s)) is not None:
+        if now_s + TIMER_SLACK_S < warn_s and (packet := utterance.take_due_packet(now_s)) is not None:
             if utterance.raw:
                 message: str | bytes | None = packet.payload or None
             else:
@@ -61,7 +62,7 @@ class UtteranceTimers:
     def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:
         """When `update` has something to do next without an event; infinity for never."""
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
-        if now_s >= warn_s and utterance.slow_warning_sent:
+        if now_s + TIMER_SLACK_S >= warn_s and utterance.slow_warning_sent:
             return close_s
         return min(utterance.next_wake_s(now_s), utterance.starving_s(), warn_s)
 
@@ -81,9 +82,9 @@ class UtteranceTimers:
         self._read_probe.on_answered()
 
     def _check_slow_consumer(self, utterance: ServerUtterance, now_s: float, warn_s: float, close_s: float) -> None:
-        if now_s >= close_s:
+        if now_s + TIMER_SLACK_S >= close_s:
             self._end_slow_consumer()
-        elif now_s >= warn_s and not utterance.slow_warning_sent:
+        elif now_s + TIMER_SLACK_S >= warn_s and not utterance.slow_warning_sent:
             utterance.slow_warning_sent = True
             message = "audio waits for the client to read and play it; generation is paused"
             self._effects.send(messages.WarningMessage(code="slow_consumer", message=message, utterance=utterance.name))

@@ -20,8 +20,16 @@ SETTLE_S = 1e-6
 """Above the resolution of asyncio's clock (1 ns), below every time that a test looks at."""
 
 
+MAX_TURNS = 1_000_000
+"""Turns in a row that may take no time; the busiest test needs a tenth of them."""
+
+
 class Deadlock(RuntimeError):
     """Every task waits, and no timer is left to wake one."""
+
+
+class Livelock(RuntimeError):
+    """Callbacks and timers that are due keep the loop busy, and time stands still."""
 
 
 class _Selector(selectors.SelectSelector):
@@ -31,11 +39,19 @@ class _Selector(selectors.SelectSelector):
         super().__init__()
         self.now_s = 0.0
         self._disorder = disorder
+        self._settled_s = 0.0
+        self._turns = 0
+        """Turns since the time was `_settled_s`, give or take the resolution of asyncio's clock."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise Deadlock("nothing to run and no timer set")
         self.now_s += max(0.0, timeout)
+        self._turns += 1
+        if self.now_s > self._settled_s + SETTLE_S:
+            self._settled_s, self._turns = self.now_s, 0
+        elif self._turns > MAX_TURNS:
+            raise Livelock(f"{MAX_TURNS} turns of the event loop took no time")
         if self._disorder is not None and self._disorder.random() < STALL_PROBABILITY:
             self.now_s += self._disorder.uniform(0, STALL_S)
         return super().select(0)

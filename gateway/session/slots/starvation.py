@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from ..admission import Admission
+from ..pacer import TIMER_SLACK_S
 from ..utterance import ServerUtterance
 
 STARVED_S = 1.0
@@ -30,11 +29,11 @@ class Starvation:
 
     def gives_way(self, utterance: ServerUtterance, now_s: float) -> bool:
         """Returns whether the utterance has to give its slot up."""
-        return self._admission.queued > 0 and now_s >= utterance.starved_from_s(*self._limits_s)
+        return self._admission.queued > 0 and now_s + TIMER_SLACK_S >= utterance.starved_from_s(*self._limits_s)
 
     def next_look_s(self, utterance: ServerUtterance, now_s: float) -> float:
         """When to judge the utterance again; infinity while it does not wait for text."""
         starved_s = utterance.starved_from_s(*self._limits_s)
-        if math.isinf(starved_s) or starved_s > now_s:
+        if starved_s > now_s + TIMER_SLACK_S:
             return starved_s
         return now_s if self._admission.queued else now_s + LOOK_INTERVAL_S
