@@ -94,6 +94,7 @@ async def test_health_voices_and_limits_are_served() -> None:
             "languages": ["auto", "english", "german"],
             "description": "another tone",
             "instructions": True,
+            "visemes": False,
             "cloned": False,
             "is_owner": False,
             "shared": False,
