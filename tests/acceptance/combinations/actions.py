@@ -377,10 +377,17 @@ async def resume_wrongly(world: World, chance: random.Random) -> str:
     if not sessions:
         return ""
     peer, other = chance.choice(sessions), chance.choice(sessions)
-    tokens, counts = ({"token": "forged"}, {"token": other.token}, {"token": 1}), ({"received": 10**6}, {"received": 0})
-    wrong: dict[str, object] = chance.choice([*tokens, *counts, {"type": "ping"}])
-    await _resume(world, chance, peer, wrong)
-    return json.dumps(wrong)
+    wrong: dict[str, dict[str, object]] = {
+        "a forged token": {"token": "forged"},
+        "the token of any session": {"token": other.token},
+        "a token that is no text": {"token": 1},
+        "too high a count": {"received": 10**6},
+        "no message received": {"received": 0},
+        "a ping": {"type": "ping"},
+    }
+    name = chance.choice(list(wrong))
+    await _resume(world, chance, peer, wrong[name])
+    return f"with {name}"  # not the token itself: it is another one in each run
 
 
 # The engine
