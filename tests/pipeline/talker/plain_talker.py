@@ -45,7 +45,8 @@ class Voice:
 
 @dataclass(frozen=True)
 class Spoken:
-    """`frames`: the codes; `margin`: the smallest distance of any draw from another outcome, as a probability."""
+    """`frames`: the codes; `margin`: the smallest distance of any draw from another outcome, as a probability, or as a
+    logit where two candidates are nearly equal."""
 
     frames: list[list[int]]
     ended: bool
@@ -66,7 +67,7 @@ def noise(seed: int, frame: int, group: int, groups: int) -> float:
 
 
 def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, u: float) -> tuple[int, float]:
-    """The sampled id and its margin. `logits`: float [vocab]."""
+    """The sampled id and its margin, also from a neighbour in the order, which decides too. `logits`: float [vocab]."""
     values, order = torch.sort(logits.double(), descending=True)
     if temperature <= 0:
         return int(order[0]), float(values[0] - values[1])
@@ -78,7 +79,9 @@ def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, u: floa
     index = int((mass <= u).sum())
     edges = torch.cat([mass.new_zeros(1), mass])
     margin = min(float(u - edges[index]), float(edges[index + 1] - u)) if u > 0 else 1.0
-    return int(order[min(index, len(mass) - 1)]), margin
+    index = min(index, len(mass) - 1)
+    ties = (values[:-1] - values[1:])[max(0, index - 1) : index + 1]
+    return int(order[index]), min(margin, float(ties.min()))
 
 
 class Stack:
