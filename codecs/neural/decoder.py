@@ -11,10 +11,10 @@ from torch.nn.functional import embedding_bag
 
 from .config import DecoderConfig
 from .decoder_shapes import RESIDUAL_DILATIONS
-from .layers import CausalConv, CausalUpsampling, ConvNext, OutputConv, ResidualUnit, VocoderBlock
-from .snake import Snake
+from .cpu.panels import Array
+from .layers import CausalConv, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock, upsampling
 from .stream_state import ChunkHistory, HistoryLayout, StreamState, select_steps
-from .transformer import ChunkPositions, WindowedLayer, rms_norm
+from .transformer import RotaryAngles, WindowedLayer
 from .weights import load_tensors
 
 
@@ -41,8 +41,8 @@ class CodecDecoder:
         self.upsampling = fold.upsampling()
         self.widening = fold.conv("decoder.0.conv")
         self.blocks = fold.blocks()
-        self.snake = fold.snake(f"decoder.{len(config.block_widths)}", config.frame_samples)
-        self.output = OutputConv(*fold.pair(f"decoder.{len(config.block_widths) + 1}.conv"), fold.layout)
+        last = len(config.block_widths)
+        self.output = OutputConv(fold.snake(f"decoder.{last}"), *fold.pair(f"decoder.{last + 1}.conv"), fold.layout)
         self.history_width = fold.layout.width
 
     @classmethod
@@ -69,46 +69,59 @@ class CodecDecoder:
         `codes`: int64 [B, n, 16] in [0, codebook_size), n >= 1. Returns float [B, n * 1920] in [-1, 1] and the state
         after the chunk; `state` is not changed. Raises ValueError for codes outside the codebooks.
         """
-        history = ChunkHistory.over(state)
-        hidden = self.hidden(codes, history)
-        pcm = self.vocode(hidden, history)
-        return pcm, StreamState(history.after, state.frames + codes.shape[1])
+        after = state.copy()
+        pcm = self.decode_slots(codes, after, torch.arange(state.rows))
+        return pcm, after
+
+    @torch.inference_mode()
+    def decode_slots(self, codes: Tensor, slab: StreamState, slots: Tensor) -> Tensor:
+        """As `decode`, of the streams in the rows `slots` of `slab`, int64 [B], whose state it replaces.
+
+        `slots` are distinct if their states matter. When it raises, no state has changed.
+        """
+        history = ChunkHistory.over(slab, slots)
+        pcm = self._vocode(self._hidden(codes, history), history)
+        slab.frames.index_copy_(0, slots, torch.from_numpy(history.frames + codes.shape[1]))
+        return pcm
 
     @torch.inference_mode()
     def decode_windows(self, codes: Tensor, context: Tensor, frames: int) -> Tensor:
         """Decodes B windows from zero state; see `streaming.WindowDecoder.decode_windows`. Raises ValueError."""
         rows, steps, _ = codes.shape
-        history = ChunkHistory.over(self.initial_state(rows))
-        hidden = self.hidden(codes, history).transpose(0, 1)
+        history = ChunkHistory.over(self.initial_state(rows), torch.arange(rows))
+        hidden = torch.from_numpy(self._hidden(codes, history)).view(steps, rows, -1).transpose(0, 1)
         # The vocoder depends on fewer frames than the transformer, and costs far more.
         kept = context.clamp(max=self.config.vocoder_left_context)
         hidden = select_steps(hidden, context - kept, min(int(kept.max()) + frames, steps))
-        pcm = self.vocode(hidden.transpose(0, 1).contiguous(), history)
+        pcm = self._vocode(hidden.transpose(0, 1).flatten(0, 1).contiguous().numpy(), history)
         size = self.frame_samples
         return select_steps(pcm.unsqueeze(2), kept * size, frames * size).squeeze(2)
 
-    def hidden(self, codes: Tensor, history: ChunkHistory) -> Tensor:
-        """Maps codes [B, n, 16] to [n, B, hidden], after the transformer's last norm."""
-        rows, steps, codebooks = codes.shape
+    def _hidden(self, codes: Tensor, history: ChunkHistory) -> Array:
+        """Maps codes [B, n, 16] to [n * B, hidden], after the transformer's last norm."""
+        from .cpu.transformer import norm_in_place
+
+        steps, codebooks = codes.shape[1:]
         lowest, highest = codes.aminmax()
         if lowest < 0 or highest >= self.config.codebook_size:  # they would select entries of another codebook
             raise ValueError(f"codes must lie in [0, {self.config.codebook_size})")
         entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, codebooks)
-        x = embedding_bag(entries, self.table, mode="sum").view(steps, rows, -1)
-        x = self.input.over(x, history)
-        positions = ChunkPositions(self.config, steps, history.frames, self.dtype)
+        x = self.input(embedding_bag(entries, self.table, mode="sum").numpy(), history)
+        angles = RotaryAngles.of(self.config, steps, torch.from_numpy(history.frames), self.dtype)
         for layer in self.layers:
-            x = layer(x, positions, history)
-        return rms_norm(x, self.config.rms_norm_eps)
+            layer(x, angles, history)
+        norm_in_place(x, self.config.rms_norm_eps)
+        return x
 
-    def vocode(self, x: Tensor, history: ChunkHistory) -> Tensor:
-        """Maps hidden states [n, B, hidden] to audio [B, n * 1920]."""
-        for upsampling, refine in self.upsampling:
-            x = refine(upsampling.over(x, history), history)
-        x = self.widening.over(x, history)
+    def _vocode(self, x: Array, history: ChunkHistory) -> Tensor:
+        """Maps hidden states [n * B, hidden] to audio [B, n * 1920]."""
+        for upsample, refine in self.upsampling:
+            x = upsample(x, history)
+            refine(x, history)
+        x = self.widening(x, history)
         for block in self.blocks:
             x = block(x, history)
-        return self.output(x, self.snake, history).clamp_(-1, 1)
+        return torch.from_numpy(self.output(x, history))
 
 
 class _WeightFolding:
@@ -125,13 +138,13 @@ class _WeightFolding:
     def pair(self, name: str) -> tuple[Tensor, Tensor]:
         return self.tensors[f"{name}.weight"].to(self.dtype), self.tensors[f"{name}.bias"].to(self.dtype)
 
-    def conv(self, name: str, dilation: int = 1) -> CausalConv:
-        return CausalConv(*self.pair(name), self.layout, dilation)
+    def conv(self, name: str, dilation: int = 1, snake: Snake | None = None) -> CausalConv:
+        return CausalConv(*self.pair(name), self.layout, dilation, snake=snake)
 
-    def snake(self, name: str, steps_per_frame: int) -> Snake:
+    def snake(self, name: str) -> Snake:
         alpha, beta = (self.exact(f"{name}.{x}") for x in ("alpha", "beta"))
         frequency, gain = alpha.exp(), (beta.exp() + 1e-9).reciprocal()
-        return Snake(frequency.to(self.dtype), gain.to(self.dtype), steps_per_frame)
+        return Snake(frequency.to(self.dtype), gain.to(self.dtype))
 
     def codebooks(self) -> tuple[Tensor, Tensor]:
         """Returns all codebooks, projected, in one table, and their offsets; a frame sums one entry of each."""
@@ -162,15 +175,15 @@ class _WeightFolding:
             layers.append(WindowedLayer(self.config, tensors, self.layout, self.dtype))
         return layers
 
-    def upsampling(self) -> list[tuple[CausalUpsampling, ConvNext]]:
+    def upsampling(self) -> list[tuple[CausalConv, ConvNext]]:
         """Returns the two stages before the vocoder; the first includes the transformer's output projection."""
         stages = []
         for stage, ratio in enumerate(self.config.upsampling_ratios):
             weight, bias = (self.exact(f"upsample.{stage}.0.conv.{x}") for x in ("weight", "bias"))
             if stage == 0:
                 weight, bias = self._after_projection(weight, bias)
-            upsampling = CausalUpsampling(weight.to(self.dtype), bias.to(self.dtype), ratio, self.layout)
-            stages.append((upsampling, self._conv_next(f"upsample.{stage}.1")))
+            upsample = upsampling(weight.to(self.dtype), bias.to(self.dtype), ratio, self.layout)
+            stages.append((upsample, self._conv_next(f"upsample.{stage}.1")))
         return stages
 
     def _after_projection(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,27 +209,15 @@ class _WeightFolding:
         )
 
     def blocks(self) -> list[VocoderBlock]:
-        steps = 1
-        for ratio in self.config.upsampling_ratios:
-            steps *= ratio
         blocks = []
         for index, rate in enumerate(self.config.upsample_rates):
             name = f"decoder.{index + 1}.block"
-            snake = self.snake(f"{name}.0", steps)
-            upsampling = CausalUpsampling(*self.pair(f"{name}.1.conv"), rate, self.layout)
-            steps *= rate
-            units = [
-                self._unit(f"{name}.{2 + unit}", dilation, steps) for unit, dilation in enumerate(RESIDUAL_DILATIONS)
-            ]
-            blocks.append(VocoderBlock(snake, upsampling, units))
+            upsample = upsampling(*self.pair(f"{name}.1.conv"), rate, self.layout, self.snake(f"{name}.0"))
+            units = [self._unit(f"{name}.{2 + unit}", dilation) for unit, dilation in enumerate(RESIDUAL_DILATIONS)]
+            blocks.append(VocoderBlock(upsample, units))
         return blocks
 
-    def _unit(self, name: str, dilation: int, steps: int) -> ResidualUnit:
+    def _unit(self, name: str, dilation: int) -> ResidualUnit:
         pointwise, bias = self.pair(f"{name}.conv2.conv")
-        return ResidualUnit(
-            self.snake(f"{name}.act1", steps),
-            self.conv(f"{name}.conv1.conv", dilation),
-            self.snake(f"{name}.act2", steps),
-            pointwise[:, :, 0],
-            bias,
-        )
+        conv = self.conv(f"{name}.conv1.conv", dilation, self.snake(f"{name}.act1"))
+        return ResidualUnit(conv, self.snake(f"{name}.act2"), pointwise[:, :, 0], bias)

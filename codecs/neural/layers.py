@@ -1,128 +1,114 @@
-"""The vocoder's layers on a CPU, with tensors laid out [steps, rows, channels].
+"""The vocoder's layers on a CPU: their folded weights, and the compiled functions of `cpu/vocoder.py` that run them.
 
-With time outermost, the inputs of tap k of a convolution, for all steps and all rows, are one contiguous matrix that
-begins k * dilation * rows rows later. A convolution is then a sum of plain matrix products for any dilation and any
-number of streams, without gathering patches and without mixing rows.
+An activation is [lines, channels]; line step * rows + row is a step of a stream.
 """
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 from torch import Tensor
 
-from .snake import Snake
+from .cpu.panels import Array, PanelMatrix, repeated_parameters
 from .stream_state import ChunkHistory, HistoryLayout
 
-SQRT_HALF = 0.5**0.5
+
+class Snake:
+    """SnakeBeta: x + gain * sin^2(frequency * x), with a frequency and a gain per channel."""
+
+    def __init__(self, frequency: Tensor, gain: Tensor) -> None:
+        """`frequency`, `gain`: [channels]."""
+        self.frequency, self.gain = frequency, gain
+        self.of_lines = repeated_parameters(frequency, gain)
+        """Both, repeated for several lines."""
 
 
 class CausalConv:
-    """Causal convolution over time; inputs before the chunk come from the history."""
+    """Causal convolution over time; inputs before the chunk come from the history.
 
-    FEW_LINES = 256
-    """Up to this many output lines one product over gathered patches is faster than a product per tap."""
-
-    def __init__(self, weight: Tensor, bias: Tensor, layout: HistoryLayout, dilation: int = 1) -> None:
-        """`weight`: [outputs, inputs, kernel]; `bias`: [outputs]."""
-        self.outputs, self.inputs, self.kernel = weight.shape
-        self.dilation = dilation
-        self.reach = (self.kernel - 1) * dilation
-        self.weight = weight.permute(2, 1, 0).reshape(-1, self.outputs).contiguous()
-        self.taps = torch.split(self.weight, self.inputs)
-        self.bias = bias
-        self.tail = layout.reserve(self.reach, self.inputs)
-
-    def padded(self, steps: int, history: ChunkHistory) -> tuple[Tensor, Tensor]:
-        """Returns an input buffer [reach + steps, rows, inputs] that begins with the history, and its part to fill."""
-        buffer = self.bias.new_empty(self.reach + steps, history.rows, self.inputs)
-        if not self.reach:
-            return buffer, buffer
-        past, new = torch.split(buffer, [self.reach, steps])
-        self.tail.load(history, past)
-        return buffer, new
-
-    def __call__(self, buffer: Tensor, history: ChunkHistory) -> Tensor:
-        """Convolves a filled buffer of `padded` to [steps, rows, outputs]."""
-        length, rows, width = buffer.shape
-        steps = length - self.reach
-        if self.reach:
-            self.tail.store(history, buffer)
-        lines, tap_stride = steps * rows, self.dilation * rows * width
-        if lines <= self.FEW_LINES:
-            patches = buffer.as_strided((lines, self.kernel, width), (width, tap_stride, 1))
-            result = torch.addmm(self.bias, patches.reshape(lines, -1), self.weight)
-        else:
-            result = torch.addmm(self.bias, buffer.as_strided((lines, width), (width, 1)), self.taps[0])
-            for k in range(1, self.kernel):
-                result.addmm_(buffer.as_strided((lines, width), (width, 1), k * tap_stride), self.taps[k])
-        return result.view(steps, rows, self.outputs)
-
-    def over(self, x: Tensor, history: ChunkHistory) -> Tensor:
-        """Convolves `x` [steps, rows, inputs]."""
-        buffer, new = self.padded(x.shape[0], history)
-        new.copy_(x)
-        return self(buffer, history)
-
-
-class CausalUpsampling:
-    """Transposed convolution whose kernel is a multiple of the stride, without its last kernel - stride outputs.
-
-    Output phase r of step t is sum_j x[t - j] @ weight[..., r + j * stride]: an ordinary causal convolution with one
-    output group per phase.
+    With a `stride` above 1, a step has `stride` outputs, and so the layer is a transposed convolution.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, stride: int, layout: HistoryLayout) -> None:
-        """`weight`: [inputs, outputs, kernel]; `bias`: [outputs], or [stride, outputs] by phase."""
-        inputs, self.outputs, kernel = weight.shape
-        self.stride = stride
-        taps = weight.view(inputs, self.outputs, kernel // stride, stride).flip(2)  # oldest input first
-        phases = taps.permute(3, 1, 0, 2).reshape(stride * self.outputs, inputs, kernel // stride)
-        self.conv = CausalConv(phases, bias.expand(stride, self.outputs).flatten(), layout)
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor,
+        layout: HistoryLayout,
+        dilation: int = 1,
+        stride: int = 1,
+        snake: Snake | None = None,
+    ) -> None:
+        """`weight`: [stride * outputs, inputs, kernel]; `bias`: [stride * outputs]; `snake`: of the input."""
+        width, self.inputs, self.kernel = weight.shape
+        self.outputs, self.stride, self.dilation, self.snake = width // stride, stride, dilation, snake
+        self.weight = PanelMatrix.of(weight.permute(2, 1, 0).reshape(-1, width))
+        """[kernel * inputs, stride * outputs]."""
+        self.bias = bias.contiguous()
+        self.tail = layout.reserve((self.kernel - 1) * dilation, self.inputs)
+        nothing = np.empty(0, self.weight.panels.dtype)
+        self._frequency, self._gain = (nothing, nothing) if snake is None else snake.of_lines
+        self._bias: Array = self.bias.numpy()
 
-    def __call__(self, buffer: Tensor, history: ChunkHistory) -> Tensor:
-        """Upsamples a filled buffer of `conv.padded` to [steps * stride, rows, outputs]."""
-        phases = self.conv(buffer, history)
-        steps, rows, _ = phases.shape
-        by_phase = phases.view(steps, rows, self.stride, self.outputs).transpose(1, 2)
-        return by_phase.reshape(steps * self.stride, rows, self.outputs)
+    def __call__(self, x: Array, history: ChunkHistory) -> Array:
+        """Maps [lines, inputs] to [lines * stride, outputs]."""
+        from .cpu.vocoder import convolve
 
-    def over(self, x: Tensor, history: ChunkHistory) -> Tensor:
-        """Upsamples `x` [steps, rows, inputs]."""
-        buffer, new = self.conv.padded(x.shape[0], history)
-        new.copy_(x)
-        return self(buffer, history)
+        out = np.empty((len(x) * self.stride, self.outputs), x.dtype)
+        convolve(
+            x, history.history, history.slots, self.tail.offset, self.kernel, self.dilation, self._frequency,
+            self._gain, self.weight.panels, self._bias, self.stride, out,
+        )  # fmt: skip  # one argument list
+        return out
+
+
+def upsampling(
+    weight: Tensor, bias: Tensor, stride: int, layout: HistoryLayout, snake: Snake | None = None
+) -> CausalConv:
+    """Returns the transposed convolution whose kernel is a multiple of the stride, without its last outputs.
+
+    It omits kernel - stride outputs. Output phase r of step t is sum_j x[t - j] @ weight[..., r + j * stride]: an
+    ordinary causal convolution with one output group per phase. `weight`: [inputs, outputs, kernel]; `bias`: [outputs],
+    or [stride, outputs] by phase.
+    """
+    inputs, outputs, kernel = weight.shape
+    taps = weight.view(inputs, outputs, kernel // stride, stride).flip(2)  # oldest input first
+    phases = taps.permute(3, 1, 0, 2).reshape(stride * outputs, inputs, kernel // stride)
+    return CausalConv(phases, bias.expand(stride, outputs).flatten(), layout, stride=stride, snake=snake)
 
 
 class ResidualUnit:
     """x + conv1x1(snake(conv7(snake(x)))), with a dilation of the convolution of 7 taps."""
 
-    def __init__(self, inner: Snake, conv: CausalConv, outer: Snake, pointwise: Tensor, bias: Tensor) -> None:
-        """`pointwise`: [outputs, inputs]; `bias`: [outputs]."""
-        self.inner, self.conv, self.outer = inner, conv, outer
-        self.pointwise = pointwise.t().contiguous()
-        self.bias = bias.repeat(inner.line // len(bias))
+    def __init__(self, conv: CausalConv, outer: Snake, pointwise: Tensor, bias: Tensor) -> None:
+        """`conv` includes the first snake; `pointwise`: [outputs, inputs]; `bias`: [outputs]."""
+        assert conv.snake is not None
+        self.conv, self.outer = conv, outer
+        self.pointwise = PanelMatrix.of(pointwise.t())
+        """[inputs, outputs]."""
+        self.bias = bias
+        padded = repeated_parameters(conv.bias, outer.frequency, outer.gain, bias, pad=True)
+        self._conv_bias, self._frequency, self._gain, self._bias = padded
 
-    def __call__(self, x: Tensor, history: ChunkHistory) -> None:
-        """Adds the unit's branch to `x` [steps, rows, channels], in place."""
-        buffer, new = self.conv.padded(x.shape[0], history)
-        self.inner(x, out=new)
-        branch = self.conv(buffer, history)
-        self.outer(branch, out=branch)
-        x.view(-1, len(self.bias)).add_(self.bias)
-        x.view(-1, x.shape[2]).addmm_(branch.view(-1, x.shape[2]), self.pointwise)
+    def __call__(self, x: Array, history: ChunkHistory) -> None:
+        """Adds the unit's branch to `x` [lines, channels], in place."""
+        from .cpu.vocoder import residual_unit
+
+        conv = self.conv
+        assert conv.snake is not None
+        residual_unit(
+            x, history.history, history.slots, conv.tail.offset, conv.kernel, conv.dilation, *conv.snake.of_lines,
+            conv.weight.panels, self._conv_bias, self._frequency, self._gain, self.pointwise.panels, self._bias,
+        )  # fmt: skip  # one argument list
 
 
 class VocoderBlock:
-    """Snake, upsampling, and three residual units."""
+    """Upsampling, which includes a snake, and three residual units."""
 
-    def __init__(self, snake: Snake, upsampling: CausalUpsampling, units: list[ResidualUnit]) -> None:
-        self.snake, self.upsampling, self.units = snake, upsampling, units
+    def __init__(self, upsampling: CausalConv, units: list[ResidualUnit]) -> None:
+        self.upsampling, self.units = upsampling, units
 
-    def __call__(self, x: Tensor, history: ChunkHistory) -> Tensor:
-        """Maps [steps, rows, channels] to [steps * rate, rows, channels / 2]."""
-        buffer, new = self.upsampling.conv.padded(x.shape[0], history)
-        self.snake(x, out=new)
-        x = self.upsampling(buffer, history)
+    def __call__(self, x: Array, history: ChunkHistory) -> Array:
+        """Maps [lines, channels] to [lines * rate, channels / 2]."""
+        x = self.upsampling(x, history)
         for unit in self.units:
             unit(x, history)
         return x
@@ -142,47 +128,41 @@ class ConvNext:
         layout: HistoryLayout,
     ) -> None:
         """`depthwise`: [channels, kernel]; `widen`, `narrow`: weight [outputs, inputs] and bias."""
-        self.depthwise, self.bias = depthwise, bias
-        self.widen, self.narrow = widen, narrow
-        self.reach = depthwise.shape[1] - 1
-        self.tail = layout.reserve(self.reach, len(bias))
+        self.depthwise, self.bias = depthwise.t().contiguous(), bias
+        """[kernel, channels], and [channels]."""
+        self.widen, self.narrow = PanelMatrix.of(widen[0].t()), PanelMatrix.of(narrow[0].t())
+        self.widen_bias, self.narrow_bias = widen[1], narrow[1]
+        self.tail = layout.reserve(len(self.depthwise) - 1, len(bias))
 
-    def __call__(self, x: Tensor, history: ChunkHistory) -> Tensor:
-        """Maps [steps, rows, channels] to the same shape."""
-        steps, rows, channels = x.shape
-        buffer = x.new_empty(self.reach + steps, rows, channels)
-        self.tail.load(history, buffer[: self.reach])
-        buffer[self.reach :] = x
-        self.tail.store(history, buffer)
-        window = buffer.unfold(0, self.reach + 1, 1)  # [steps, rows, channels, kernel]
-        normed = torch.linalg.vecdot(window, self.depthwise).add_(self.bias)
-        normed = torch.nn.functional.layer_norm(normed, (channels,), eps=self.EPS)
-        wide = torch.nn.functional.linear(normed, *self.widen)
-        # GELU by its formula: on few rows torch's own spends most of its time choosing a kernel.
-        wide.mul_((wide * SQRT_HALF).erf_().add_(1).mul_(0.5))
-        return x + torch.nn.functional.linear(wide, *self.narrow)
+    def __call__(self, x: Array, history: ChunkHistory) -> None:
+        """Adds the branch to `x` [lines, channels], in place."""
+        from .cpu.vocoder import conv_next
+
+        conv_next(
+            x, history.history, history.slots, self.tail.offset, self.depthwise.numpy(), self.bias.numpy(),
+            self.widen.panels, self.widen_bias.numpy(), self.narrow.panels, self.narrow_bias.numpy(), self.EPS,
+        )  # fmt: skip  # one argument list
 
 
 class OutputConv:
-    """The last convolution, to one channel: one product for all taps, then a sum along diagonals."""
+    """The last snake and convolution, to one channel."""
 
-    def __init__(self, weight: Tensor, bias: Tensor, layout: HistoryLayout) -> None:
+    def __init__(self, snake: Snake, weight: Tensor, bias: Tensor, layout: HistoryLayout) -> None:
         """`weight`: [1, inputs, kernel]; `bias`: [1]."""
         _, self.inputs, self.kernel = weight.shape
+        self.snake, self.bias = snake, bias
         self.taps = weight[0].contiguous()
-        self.bias = bias
+        """[inputs, kernel]."""
+        self._panels = PanelMatrix.of(self.taps).panels
         self.tail = layout.reserve(self.kernel - 1, self.inputs)
 
-    def __call__(self, x: Tensor, snake: Snake, history: ChunkHistory) -> Tensor:
-        """Applies `snake` and convolves: [steps, rows, inputs] to [rows, steps]."""
-        steps, rows, _ = x.shape
-        reach = self.kernel - 1
-        buffer = x.new_empty(reach + steps, rows, self.inputs)
-        self.tail.load(history, buffer[:reach])
-        snake(x, out=buffer[reach:])
-        self.tail.store(history, buffer)
-        products = buffer.view(-1, self.inputs) @ self.taps  # [(reach + steps) * rows, kernel]
-        step_stride = rows * self.kernel
-        strides = (self.kernel, step_stride, step_stride + 1)
-        diagonals = products.as_strided((rows, steps, self.kernel), strides)
-        return diagonals.sum(2).add_(self.bias)
+    def __call__(self, x: Array, history: ChunkHistory) -> Array:
+        """Maps [lines, inputs] to audio [rows, steps] in [-1, 1]."""
+        from .cpu.vocoder import output_conv
+
+        pcm = np.empty((history.rows, len(x) // history.rows), x.dtype)
+        output_conv(
+            x, history.history, history.slots, self.tail.offset, self.kernel, *self.snake.of_lines, self._panels,
+            self.bias.numpy(), pcm,
+        )  # fmt: skip  # one argument list
+        return pcm

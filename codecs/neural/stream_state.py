@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -23,6 +25,9 @@ class StreamState:
     def rows(self) -> int:
         return len(self.frames)
 
+    def copy(self) -> StreamState:
+        return StreamState(self.history.clone(), self.frames.clone())
+
     def take(self, slots: Tensor) -> StreamState:
         """Returns copies of the rows `slots`, int64 [B]."""
         return StreamState(self.history.index_select(0, slots), self.frames.index_select(0, slots))
@@ -40,22 +45,24 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class ChunkHistory:
-    """State during one pass over a chunk: layers read `before` and write to `after` what the next chunk needs.
+    """State during one pass over a chunk: each layer reads what it kept, and replaces it by what the next chunk needs.
 
-    `frames`: int64 [rows], position in its stream of each row's first frame.
+    `history`: [all rows, width]; `slots`: int64 [B], the row of each stream of the batch; `frames`: int64 [B], position
+    in its stream of each one's first frame.
     """
 
-    before: Tensor
-    after: Tensor
-    frames: Tensor
+    history: NDArray[Any]
+    slots: NDArray[Any]
+    frames: NDArray[Any]
 
     @classmethod
-    def over(cls, state: StreamState) -> ChunkHistory:
-        return cls(state.history, torch.empty_like(state.history), state.frames)
+    def over(cls, state: StreamState, slots: Tensor) -> ChunkHistory:
+        """Of the rows `slots` of `state`, int64 [B], distinct if their states matter."""
+        return cls(state.history.numpy(), slots.numpy(), state.frames.index_select(0, slots).numpy())
 
     @property
     def rows(self) -> int:
-        return len(self.frames)
+        return len(self.slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +72,6 @@ class Tail:
     offset: int
     steps: int
     width: int
-
-    def load(self, history: ChunkHistory, into: Tensor) -> None:
-        """Copies the kept inputs to `into` [steps, rows, width]."""
-        into.copy_(self._view(history.before))
-
-    def store(self, history: ChunkHistory, inputs: Tensor) -> None:
-        """Keeps the last steps of `inputs` [>= steps, rows, width]."""
-        self._view(history.after).copy_(inputs[inputs.shape[0] - self.steps :])
-
-    def _view(self, history: Tensor) -> Tensor:
-        """Returns the range as [steps, rows, width], in one operation instead of three."""
-        row_stride = history.stride(0)
-        offset = history.storage_offset() + self.offset
-        return history.as_strided((self.steps, len(history), self.width), (self.width, row_stride, 1), offset)
 
 
 def select_steps(x: Tensor, first: Tensor, length: int) -> Tensor:

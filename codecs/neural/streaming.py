@@ -98,9 +98,7 @@ class StatefulDecoder:
     def decode(self, codes: Tensor, slots: Tensor, fresh: Tensor) -> Tensor:
         """See `SlotDecoder.decode`."""
         self._slab.reset(slots[fresh > 0])
-        pcm, state = self._decoder.decode(codes, self._slab.take(slots))
-        self._slab.put(slots, state)
-        return pcm
+        return self._decoder.decode_slots(codes, self._slab, slots)
 
     def keep_state(self, slot: int, place: int) -> None:
         """See `SlotDecoder.keep_state`."""

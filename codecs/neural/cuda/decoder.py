@@ -95,12 +95,12 @@ class GpuDecoder:
         self._input = ConvWeights.of(decoder.input, dtype, device)
         self._layers = [CodecLayerWeights.of(layer, dtype, device) for layer in decoder.layers]
         self._stages = [
-            (ConvWeights.of(up.conv, dtype, device, up.stride), ConvNextWeights.of(refine, dtype, device))
+            (ConvWeights.of(up, dtype, device), ConvNextWeights.of(refine, dtype, device))
             for up, refine in decoder.upsampling
         ]
         self._widening = ConvWeights.of(decoder.widening, dtype, device)
         self._blocks = [VocoderBlockWeights.of(block, dtype, device) for block in decoder.blocks]
-        self._output = LayerInput.of_output(decoder.output, decoder.snake, device)
+        self._output = LayerInput.of_output(decoder.output, device)
         self._units = self._unit_stages(make_unit or (lambda _unit, _next_input: None))
         self._taps = decoder.output.taps.t().contiguous().to(device, torch.float32)
         self._bias = decoder.output.bias.to(device, torch.float32)

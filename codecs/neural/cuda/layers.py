@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..layers import CausalConv, ConvNext, OutputConv, ResidualUnit, VocoderBlock
-from ..snake import Snake
+from ..cpu.panels import PanelMatrix
+from ..layers import CausalConv, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock
 from ..stream_state import Tail
 from ..transformer import WindowedLayer
 
@@ -43,8 +43,8 @@ class LayerInput:
         return cls(tail.width, tail.steps, tail.offset, snake)
 
     @classmethod
-    def of_output(cls, output: OutputConv, snake: Snake, device: torch.device) -> LayerInput:
-        return cls.of(output.tail, _snake(snake, output.inputs, device))
+    def of_output(cls, output: OutputConv, device: torch.device) -> LayerInput:
+        return cls.of(output.tail, _snake(output.snake, device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +63,26 @@ class ConvWeights:
     channels: int
 
     @classmethod
-    def of(
-        cls,
-        conv: CausalConv,
-        dtype: torch.dtype,
-        device: torch.device,
-        stride: int = 1,
-        snake: Snake | None = None,
-    ) -> ConvWeights:
-        """`snake`: of its input."""
+    def of(cls, conv: CausalConv, dtype: torch.dtype, device: torch.device) -> ConvWeights:
         return cls(
-            input=LayerInput.of(conv.tail, None if snake is None else _snake(snake, conv.inputs, device)),
-            weight=conv.weight.to(device, dtype),
+            input=LayerInput.of(conv.tail, None if conv.snake is None else _snake(conv.snake, device)),
+            weight=conv.weight.dense().to(device, dtype),
             bias=conv.bias.to(device, torch.float32),
             taps=conv.kernel,
             dilation=conv.dilation,
-            stride=stride,
-            channels=conv.outputs // stride,
+            stride=conv.stride,
+            channels=conv.outputs,
         )
 
     @classmethod
     def pointwise(cls, unit: ResidualUnit, dtype: torch.dtype, device: torch.device) -> ConvWeights:
-        """The pointwise convolution of a residual unit, whose bias is stored repeated."""
-        inputs, outputs = unit.pointwise.shape
+        """The pointwise convolution of a residual unit."""
+        weight = unit.pointwise.dense()
+        inputs, outputs = weight.shape
         return cls(
-            input=LayerInput(inputs, snake=_snake(unit.outer, inputs, device)),
-            weight=unit.pointwise.to(device, dtype),
-            bias=unit.bias[:outputs].to(device, torch.float32),
+            input=LayerInput(inputs, snake=_snake(unit.outer, device)),
+            weight=weight.to(device, dtype),
+            bias=unit.bias.to(device, torch.float32),
             taps=1,
             dilation=1,
             stride=1,
@@ -114,13 +107,11 @@ class VocoderBlockWeights:
 
     @classmethod
     def of(cls, block: VocoderBlock, dtype: torch.dtype, device: torch.device) -> VocoderBlockWeights:
-        up = block.upsampling
         return cls(
-            conv=ConvWeights.of(up.conv, dtype, device, up.stride, block.snake),
+            conv=ConvWeights.of(block.upsampling, dtype, device),
             units=[
                 ResidualUnitWeights(
-                    ConvWeights.of(unit.conv, dtype, device, snake=unit.inner),
-                    ConvWeights.pointwise(unit, dtype, device),
+                    ConvWeights.of(unit.conv, dtype, device), ConvWeights.pointwise(unit, dtype, device)
                 )
                 for unit in block.units
             ],
@@ -139,13 +130,12 @@ class ConvNextWeights:
 
     @classmethod
     def of(cls, layer: ConvNext, dtype: torch.dtype, device: torch.device) -> ConvNextWeights:
-        (widen, widen_bias), (narrow, narrow_bias) = layer.widen, layer.narrow
         return cls(
             input=LayerInput.of(layer.tail),
-            taps=layer.depthwise.t().contiguous().to(device, torch.float32),
+            taps=layer.depthwise.to(device, torch.float32),
             bias=layer.bias.to(device, torch.float32),
-            widen=(widen.to(device, dtype), widen_bias.to(device, dtype)),
-            narrow=(narrow.to(device, dtype), narrow_bias.to(device, dtype)),
+            widen=(_linear(layer.widen, dtype, device), layer.widen_bias.to(device, dtype)),
+            narrow=(_linear(layer.narrow, dtype, device), layer.narrow_bias.to(device, dtype)),
         )
 
 
@@ -162,13 +152,15 @@ class CodecLayerWeights:
 
     @classmethod
     def of(cls, layer: WindowedLayer, dtype: torch.dtype, device: torch.device) -> CodecLayerWeights:
-        matrices = (matrix.to(device, dtype) for matrix in (layer.qkv, layer.output, layer.gate_up, layer.down))
+        matrices = (_linear(matrix, dtype, device) for matrix in (layer.qkv, layer.output, layer.gate_up, layer.down))
         return cls(LayerInput.of(layer.tail), (layer.heads, layer.head_dim), *matrices)
 
 
-def _snake(snake: Snake, channels: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Frequency and gain, float32 [channels] each; the CPU's layers store them repeated."""
-    return (
-        snake.frequency[:channels].to(device, torch.float32),
-        snake.gain[:channels].to(device, torch.float32),
-    )
+def _linear(matrix: PanelMatrix, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A matrix [inputs, outputs] as `torch.nn.functional.linear` takes it, [outputs, inputs]."""
+    return matrix.dense().t().contiguous().to(device, dtype)
+
+
+def _snake(snake: Snake, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Frequency and gain, float32 [channels] each."""
+    return snake.frequency.to(device, torch.float32), snake.gain.to(device, torch.float32)

@@ -1,0 +1,1 @@
+"""The codec's layers on a CPU as functions compiled by numba."""
