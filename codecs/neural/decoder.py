@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from .config import DecoderConfig
-from .decoder_shapes import RESIDUAL_DILATIONS
 from .cpu.panels import Array
+from .decoder_shapes import RESIDUAL_DILATIONS
 from .layers import CausalConv, ConvNext, OutputConv, ResidualUnit, Snake, VocoderBlock, upsampling
 from .stream_state import ChunkHistory, HistoryLayout, StreamState, select_steps
 from .transformer import RotaryAngles, WindowedLayer

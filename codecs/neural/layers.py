@@ -44,9 +44,9 @@ class CausalConv:
         """[kernel * inputs, stride * outputs]."""
         self.bias = bias.contiguous()
         self.tail = layout.reserve((self.kernel - 1) * dilation, self.inputs)
-        nothing = np.empty(0, self.weight.panels.dtype)
-        self._frequency, self._gain = (nothing, nothing) if snake is None else snake.of_lines
         self._bias: Array = self.bias.numpy()
+        none: list[Array] = [self._bias[:0]] * 2
+        self._snake = none if snake is None else snake.of_lines
 
     def __call__(self, x: Array, history: ChunkHistory) -> Array:
         """Maps [lines, inputs] to [lines * stride, outputs]."""
@@ -54,8 +54,8 @@ class CausalConv:
 
         out = np.empty((len(x) * self.stride, self.outputs), x.dtype)
         convolve(
-            x, history.history, history.slots, self.tail.offset, self.kernel, self.dilation, self._frequency,
-            self._gain, self.weight.panels, self._bias, self.stride, out,
+            x, history.history, history.slots, self.tail.offset, self.kernel, self.dilation, *self._snake,
+            self.weight.panels, self._bias, self.stride, out,
         )  # fmt: skip  # one argument list
         return out
 

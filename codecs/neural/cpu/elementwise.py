@@ -15,6 +15,8 @@ from numba.extending import overload
 from .jit import jit
 from .panels import Array
 
+SQRT_HALF = 0.5**0.5
+
 
 def squared_sine(x: Any) -> Any:
     """sin^2(x) in the precision of `x`; of float32 with an error of 2e-7 up to |x| of 1e4."""
@@ -42,9 +44,54 @@ def _squared_sine_64(x: Any) -> Any:
     return sine * sine
 
 
-@overload(squared_sine, inline="always")
+@overload(squared_sine, inline="always")  # type: ignore[untyped-decorator]
 def _squared_sine_of(x: Any) -> Any:
     return _squared_sine_32 if x == types.float32 else _squared_sine_64
+
+
+def error_function(x: Any) -> Any:
+    """erf(x) in the precision of `x`; of float32 with an error of 3e-7. Vectorises, unlike the one of libm."""
+    raise NotImplementedError("only compiled functions call it")
+
+
+def _error_function_32(x: Any) -> Any:
+    # The rational function of Eigen and XLA; beyond 4, erf is 1 in float32.
+    x = np.float32(-4.0) if x < np.float32(-4.0) else x
+    x = np.float32(4.0) if x > np.float32(4.0) else x
+    square = x * x
+    above = np.float32(-2.72614225801306e-10)
+    above = above * square + np.float32(2.77068142495902e-08)
+    above = above * square - np.float32(2.10102402082508e-06)
+    above = above * square - np.float32(5.69250639462346e-05)
+    above = above * square - np.float32(7.34990630326855e-04)
+    above = above * square - np.float32(2.95459980854025e-03)
+    above = above * square - np.float32(1.60960333262415e-02)
+    below = np.float32(-1.45660718464996e-05)
+    below = below * square - np.float32(2.13374055278905e-04)
+    below = below * square - np.float32(1.68282697438203e-03)
+    below = below * square - np.float32(7.37332916720468e-03)
+    below = below * square - np.float32(1.42647390514189e-02)
+    return x * above / below
+
+
+def _error_function_64(x: Any) -> Any:
+    return math.erf(x)
+
+
+@overload(error_function, inline="always")  # type: ignore[untyped-decorator]
+def _error_function_of(x: Any) -> Any:
+    return _error_function_32 if x == types.float32 else _error_function_64
+
+
+@jit
+def add_bias_and_gelu(x: Array, lines: int, bias: Array) -> None:
+    """Adds `bias` to the first columns of each line, and maps them to x * (1 + erf(x / sqrt(2))) / 2, in place."""
+    half, sqrt_half = x.dtype.type(0.5), x.dtype.type(SQRT_HALF)
+    for line in range(lines):
+        part = x[line, : len(bias)]
+        for i in range(len(part)):
+            value = part[i] + bias[i]
+            part[i] = half * value + half * value * error_function(value * sqrt_half)
 
 
 @jit

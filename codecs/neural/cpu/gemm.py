@@ -92,8 +92,9 @@ def _tile(lines: int, panels: int) -> Any:
                     builder.store(builder.load(total), target, align=align)
             return context.get_dummy_value()
 
-        number = types.intp
-        return types.none(x, number, number, number, number, w, number, out, number), build
+        numbers = (types.unliteral(number) for number in (line, taps, tap_lines, depth, panel, out_line))
+        line, taps, tap_lines, depth, panel, out_line = numbers
+        return types.none(x, line, taps, tap_lines, depth, w, panel, out, out_line), build
 
     return intrinsic(tile)
 
@@ -139,3 +140,9 @@ def multiply(x: Array, first: int, lines: int, taps: int, tap_lines: int, depth:
         if done < lines:
             _one_1(x, first + done, taps, tap_lines, depth, w, panel, out, done)
         panel += 1
+
+
+@jit
+def product(x: Array, lines: int, w: Array, out: Array) -> None:
+    """out[:lines] = x[:lines, :depth] @ w, with `w` as panels of a matrix [depth, width]."""
+    multiply(x, 0, lines, 1, 0, w.shape[1], w, out)

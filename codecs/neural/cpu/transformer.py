@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .elementwise import copy_line
-from .gemm import multiply
+from .gemm import product
 from .jit import Kernel, jit_fast_sums
 from .panels import PANEL, Array
 
@@ -36,7 +36,7 @@ def _windowed_layer(
     width = heads * 2 * half
     normed, projected = np.empty((lines, hidden), x.dtype), np.empty((lines, qkv.shape[0] * PANEL), x.dtype)
     rms_norm_lines(x, eps, normed)
-    multiply(normed, 0, lines, 1, 0, hidden, qkv, projected)
+    product(normed, lines, qkv, projected)
     for line in range(lines):
         _rotate(projected[line, : 2 * width], cosines[line], sines[line])
     attended, scores = np.empty((lines, width), x.dtype), np.empty(past + 1, x.dtype)
@@ -51,17 +51,17 @@ def _windowed_layer(
         kept = history[slots[row], offset : offset + past * 2 * width].reshape(past, 2 * width)
         _keep_newest(projected[row::rows], width, kept)
     update = np.empty((lines, output.shape[0] * PANEL), x.dtype)
-    multiply(attended, 0, lines, 1, 0, width, output, update)
+    product(attended, lines, output, update)
     _add(x, update)
     rms_norm_lines(x, eps, normed)
     inner = np.empty((lines, gate_up.shape[0] * PANEL), x.dtype)
-    multiply(normed, 0, lines, 1, 0, hidden, gate_up, inner)
+    product(normed, lines, gate_up, inner)
     size = down.shape[1]
     for line in range(lines):
         for i in range(size):
             gate = inner[line, i]
             inner[line, i] = gate / (x.dtype.type(1) + np.exp(-gate)) * inner[line, size + i]
-    multiply(inner, 0, lines, 1, 0, size, down, update)
+    product(inner, lines, down, update)
     _add(x, update)
 
 

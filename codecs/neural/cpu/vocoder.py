@@ -10,12 +10,18 @@ inputs that it keeps, at `offset`, and replaces them by the newest.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from .elementwise import activate, add_bias_and_activate, add_lines, copy_lines, load_history, store_history
-from .gemm import multiply
+from .elementwise import (
+    activate,
+    add_bias_and_activate,
+    add_bias_and_gelu,
+    add_lines,
+    copy_lines,
+    load_history,
+    store_history,
+)
+from .gemm import multiply, product
 from .jit import Kernel, jit, jit_fast_sums
 from .panels import PANEL, Array
 
@@ -110,7 +116,7 @@ def _residual_unit(
         activate(x, first, count, frequency, gain, buffer, begin + first)
         multiply(buffer, first, count, taps, dilation * rows, channels, w, branch)
         add_bias_and_activate(branch, count, bias, inner_frequency, inner_gain)
-        multiply(branch, 0, count, 1, 0, channels, pointwise, update)
+        product(branch, count, pointwise, update)
         add_lines(x, first, count, update, pointwise_bias)
     store_history(history, slots, offset, reach, buffer)
 
@@ -138,18 +144,12 @@ def _conv_next(
     for line in range(lines):
         _depthwise_norm(buffer, line, rows, depthwise, bias, eps, normed[line])
     wide = np.empty((lines, widen.shape[0] * PANEL), x.dtype)
-    multiply(normed, 0, lines, 1, 0, channels, widen, wide)
-    for line in range(lines):
-        for i in range(len(widen_bias)):
-            value = wide[line, i] + widen_bias[i]
-            wide[line, i] = value * x.dtype.type(0.5) * (x.dtype.type(1) + x.dtype.type(math.erf(value * SQRT_HALF)))
+    product(normed, lines, widen, wide)
+    add_bias_and_gelu(wide, lines, widen_bias)
     update = np.empty((lines, narrow.shape[0] * PANEL), x.dtype)
-    multiply(wide, 0, lines, 1, 0, len(widen_bias), narrow, update)
+    product(wide, lines, narrow, update)
     add_lines(x, 0, lines, update, narrow_bias)
     store_history(history, slots, offset, reach, buffer)
-
-
-SQRT_HALF = 0.5**0.5
 
 
 @jit_fast_sums
@@ -197,7 +197,7 @@ def _output_conv(
     load_history(history, slots, offset, reach, buffer)
     activate(x, 0, lines, frequency, gain, buffer, begin)
     products = np.empty((begin + lines, w.shape[0] * PANEL), x.dtype)
-    multiply(buffer, 0, begin + lines, 1, 0, inputs, w, products)
+    product(buffer, begin + lines, w, products)
     for row in range(rows):
         for step in range(pcm.shape[1]):
             total = bias[0]

@@ -7,27 +7,27 @@ always taken in the same order, so a row's result does not depend, to the last b
 
 from __future__ import annotations
 
-import hashlib
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from voxgate.codecs.neural.cpu import jit as jit_module
+from voxgate.codecs.neural.cpu.gemm import product
+from voxgate.codecs.neural.cpu.jit import compile_for, jit, jit_fast_sums, sources_digest
 
 from ...checkpoint.checkpoint import TransformerSize
 from ..reference.predictor_weights import FoldedPredictor
 from ..reference.sampling import Candidates
-from .gemm import multiply
-from .jit import exp, jit, jit_fast_sums
+from .exponential import exp
 from .sampling import draw
 from .weights import Array, FrameBuffers, PanelWeights, PredictorSizes, RowSampling, allocate_buffers, array, pack
 
-log = logging.getLogger(__name__)
+SOURCES = (Path(__file__).parent, Path(jit_module.__file__).parent)
+"""Folders that the frame is compiled from."""
 
 
 class CpuCodePredictor:
@@ -57,7 +57,7 @@ class CpuCodePredictor:
         hidden = torch.zeros(1, first_embedding.shape[1])
         candidates = Candidates.of(torch.zeros(1), torch.ones(1, dtype=torch.int64), torch.ones(1), codebook)
         arguments = self._arguments(hidden, torch.zeros(1, dtype=torch.int64), candidates, torch.zeros(1, groups - 1))
-        self._frame = compile_frame(*arguments)
+        self._frame = compile_for(_frame, arguments, sources_digest(*SOURCES))
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
         """Codes of the remaining groups, int64 [n, groups - 1]; arguments as of `CodePredictor`.
@@ -90,32 +90,6 @@ class CpuCodePredictor:
         )
 
 
-def compile_frame(*arguments: Any) -> Callable[..., None]:
-    """`_frame` compiled for the types of these arguments, or loaded from numba's cache on disk."""
-    try:
-        return _compile(arguments, cache=True)
-    except (OSError, RuntimeError) as error:
-        log.warning("compiled code predictor cannot be cached for the next start: %s", error)
-        return _compile(arguments, cache=False)
-
-
-def sources_digest(folder: Path) -> str:
-    """Digest of every source that a frame is compiled from. Raises OSError."""
-    sources = sorted(folder.glob("*.py"))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-
-
-def _compile(arguments: tuple[Any, ...], *, cache: bool) -> Callable[..., None]:
-    if cache:
-        # numba's cache is keyed by the function's name, and numba checks only the file that the function is in.
-        _frame.__qualname__ = f"frame_{sources_digest(Path(__file__).parent)}"
-    frame = numba.njit(cache=cache, nogil=True, error_model="numpy", boundscheck=False)(_frame)
-    frame.compile(tuple(numba.typeof(argument) for argument in arguments))
-    # Arguments of other types are then an error; compiling for them would block a step for seconds.
-    frame.disable_compile()
-    return cast(Callable[..., None], frame)
-
-
 def _frame(
     sizes: PredictorSizes,
     weights: PanelWeights,
@@ -129,7 +103,7 @@ def _frame(
     """Fill `codes`, int64 [rows, groups - 1]. Position 0 is the hidden state, and no code is drawn there."""
     rows, groups = codes.shape
     if len(weights.projection):
-        multiply(hidden, rows, weights.projection, buffers.update)
+        product(hidden, rows, weights.projection, buffers.update)
     for position in range(groups + 1):
         for row in range(rows):
             if position >= 2:
@@ -145,7 +119,7 @@ def _frame(
         if position == 0:
             continue
         group = position - 1
-        multiply(buffers.x, rows, weights.heads[group], buffers.logits)
+        product(buffers.x, rows, weights.heads[group], buffers.logits)
         for row in range(rows):
             codes[row, group] = draw(
                 buffers.logits[row, : sizes.codebook],
@@ -164,16 +138,16 @@ def _step(sizes: PredictorSizes, weights: PanelWeights, buffers: FrameBuffers, r
     for row in range(rows):
         _norm(buffers.residual[row], sizes.norm_eps, buffers.x[row])
     for layer in range(len(weights.qkv)):
-        multiply(buffers.x, rows, weights.qkv[layer], buffers.qkv)
+        product(buffers.x, rows, weights.qkv[layer], buffers.qkv)
         for row in range(rows):
             _layer_attention(sizes, weights, buffers, layer, position, row)
-        multiply(buffers.attended, rows, weights.out[layer], buffers.update)
+        product(buffers.attended, rows, weights.out[layer], buffers.update)
         for row in range(rows):
             _add_norm(buffers.residual[row], buffers.update[row], sizes.norm_eps, buffers.x[row])
-        multiply(buffers.x, rows, weights.gate_up[layer], buffers.gate_up)
+        product(buffers.x, rows, weights.gate_up[layer], buffers.gate_up)
         for row in range(rows):
             _swiglu(buffers.gate_up[row], sizes.intermediate)
-        multiply(buffers.gate_up, rows, weights.down[layer], buffers.update)
+        product(buffers.gate_up, rows, weights.down[layer], buffers.update)
         for row in range(rows):
             _add_norm(buffers.residual[row], buffers.update[row], sizes.norm_eps, buffers.x[row])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from voxgate.codecs.neural.cpu.jit import jit
 
-from .jit import exp, jit
+from .exponential import exp
 from .weights import Array
 
 

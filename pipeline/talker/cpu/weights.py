@@ -7,14 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from voxgate.codecs.neural.cpu.panels import PANEL, panel_array
 
 from ..reference.predictor_weights import FoldedPredictor
-
-PANEL = 16
-"""Columns of a matrix that are computed together: two AVX registers, or one of AVX-512."""
 
 Array = NDArray[np.float32]
 
@@ -104,12 +101,7 @@ def pack(folded: FoldedPredictor, codebook: int) -> PanelWeights:
 
 def _panels(matrices: Sequence[Tensor]) -> Array:
     """Matrices [k, n] as panels, [layers, n / PANEL rounded up, k, PANEL]."""
-    stack = torch.stack([matrix.float() for matrix in matrices])
-    stack = F.pad(stack, (0, -stack.shape[2] % PANEL))
-    # PyTorch aligns memory to cache lines, NumPy does not: no load crosses a line.
-    layers, depth, width = stack.shape
-    panels: Array = array(stack.view(layers, depth, width // PANEL, PANEL).transpose(1, 2))
-    return panels
+    return panel_array(torch.stack([matrix.float() for matrix in matrices]))
 
 
 def allocate_buffers(weights: PanelWeights, sizes: PredictorSizes, groups: int, rows: int) -> FrameBuffers:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from voxgate.codecs.neural.cpu.elementwise import (
     activate,
     add_bias_and_activate,
+    add_bias_and_gelu,
     add_lines,
     load_history,
     store_history,
@@ -74,6 +77,17 @@ def test_what_is_not_finite_is_not_hidden(parameters: tuple[Floats, Floats], val
     add_bias_and_activate(x, LINES, np.zeros(CHANNELS, np.float32), *parameters)
     assert not np.isfinite(x[7, 3])
     assert np.isfinite(x).sum() == x.size - 1
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(np.float32, 6e-7), (np.float64, 1e-15)])
+def test_gelu_is_exact_to_rounding(dtype: type[Floats], error: float) -> None:
+    bias = np.linspace(-7, 7, 801).astype(dtype)
+    x = np.zeros((2, 810), dtype)
+    add_bias_and_gelu(x, 1, bias)
+    expected = [0.5 * value * (1 + math.erf(value * math.sqrt(0.5))) for value in bias.astype(np.float64)]
+    np.testing.assert_allclose(x[0, :801], expected, atol=error, rtol=error)
+    assert not x[0, 801:].any()
+    assert not x[1].any()
 
 
 @pytest.mark.parametrize("padding", [0, 8])

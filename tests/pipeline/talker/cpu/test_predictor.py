@@ -1,16 +1,12 @@
-"""What only `CpuCodePredictor` promises: exact sums in any batch, ties by id, and its compilation cache."""
+"""What only `CpuCodePredictor` promises: exact sums in any batch, ties by id, and what its compilation depends on."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numba
 import pytest
 import torch
 from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
-from voxgate.pipeline.talker.cpu import predictor as cpu_predictor
-from voxgate.pipeline.talker.cpu.predictor import CpuCodePredictor, compile_frame, sources_digest
+from voxgate.pipeline.talker.cpu.predictor import SOURCES, CpuCodePredictor
 from voxgate.pipeline.talker.reference.sampling import Candidates
 
 from ..reference.predictor_cases import ROWS, frames, predictor_of, sampling
@@ -74,44 +70,6 @@ def test_batch_above_max_rows_raises_value_error(checkpoint: TalkerCheckpoint) -
         predictor(hidden, first, sampling(3, small.codebook), noise)
 
 
-def test_digest_changes_with_any_python_source(tmp_path: Path) -> None:
-    for name in ("sampling.py", "predictor.py", "notes.txt"):
-        (tmp_path / name).write_text("before")
-    before = sources_digest(tmp_path)
-    (tmp_path / "notes.txt").write_text("changed")
-    assert sources_digest(tmp_path) == before
-    (tmp_path / "sampling.py").write_text("changed")
-    assert sources_digest(tmp_path) != before
-
-
 def test_digest_covers_the_sources_of_the_predictor() -> None:
-    folder = Path(cpu_predictor.__file__).parent
-    assert {"predictor.py", "gemm.py", "sampling.py", "weights.py", "jit.py"} <= {
-        path.name for path in folder.glob("*.py")
-    }
-    assert sources_digest(folder) != sources_digest(folder / "no such folder")
-
-
-def test_frame_is_compiled_without_cache_where_caching_fails(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    attempts: list[bool] = []
-
-    class FakeDispatcher:
-        def compile(self, types: tuple[object, ...]) -> None:
-            """Compiles nothing."""
-
-        def disable_compile(self) -> None:
-            """Changes nothing."""
-
-    def njit(*, cache: bool, **_: object) -> object:
-        attempts.append(cache)
-        if cache:
-            raise RuntimeError("no locator available")
-        return lambda _: FakeDispatcher()
-
-    monkeypatch.setattr(numba, "njit", njit)
-    assert isinstance(compile_frame(1), FakeDispatcher)
-    assert attempts == [True, False]
-    assert "cannot be cached" in caplog.text
-    assert cpu_predictor._frame.__qualname__.startswith("frame_")
+    sources = {path.name for folder in SOURCES for path in folder.glob("*.py")}
+    assert {"predictor.py", "gemm.py", "sampling.py", "weights.py", "exponential.py", "jit.py"} <= sources

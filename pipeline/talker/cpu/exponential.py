@@ -1,25 +1,9 @@
-"""How the loops of the code predictor are compiled, and an exponential function that vectorises."""
+"""An exponential function that vectorises."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def jit(function: Function) -> Function:
-    """Compile with numba when compiled code calls it; sums keep their order."""
-    return cast(Function, numba.njit(fastmath={"contract"}, error_model="numpy", boundscheck=False)(function))
-
-
-def jit_fast_sums(function: Function) -> Function:
-    """As `jit`, but sums may be split over the lanes of a vector register; NaN and infinity keep their meaning."""
-    options = {"reassoc", "contract", "nsz"}
-    return cast(Function, numba.njit(fastmath=options, error_model="numpy", boundscheck=False)(function))
+from voxgate.codecs.neural.cpu.jit import jit
 
 
 @jit
