@@ -37,6 +37,10 @@ class RawTls:
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
+    async def drain(self) -> None:
+        """Waits until the kernel has nearly all that was written. Raises ConnectionError."""
+        await self._writer.drain()
+
     def hello(self) -> bytes:
         """The client's first flight."""
         return self._flight(self._tls.do_handshake)

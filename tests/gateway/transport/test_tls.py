@@ -16,10 +16,12 @@ from fakes.certificates import self_signed
 from fakes.waiting import until
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.transport.connection_pool import PROBE_RESERVE, ConnectionPlace, ConnectionPool
-from voxgate.gateway.transport.tls import TlsAcceptor, tls_context
+from voxgate.gateway.transport.tls import READ_BYTES, TlsAcceptor, tls_context
 from voxgate.gateway.transport.turn_budget import TURN_BYTES, TurnBudget
 
 SHORT_S, LONG_S = 0.05, 60.0
+RECORDS, RECORD_BYTES = 500, 22
+"""Records of one byte, and the size of each (RFC 8446, section 5.2: header, content type and tag)."""
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -53,6 +55,18 @@ class Echo(asyncio.Protocol):
         self._place.release()
 
 
+class Paused(Echo):
+    """Does not read until `resume` is called; keeps what it receives then."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.received: list[bytes] = []
+        transport.pause_reading()  # type: ignore[attr-defined]  # a transport of TLS
+
+    def data_received(self, data: bytes) -> None:
+        self.received.append(data)
+
+
 class Server:
     """A server of TLS with its pool."""
 
@@ -70,12 +84,16 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(
-    context: ssl.SSLContext, deadline_s: float = LONG_S, limit: int = 10, budget: TurnBudget | None = None
+    context: ssl.SSLContext,
+    deadline_s: float = LONG_S,
+    limit: int = 10,
+    budget: TurnBudget | None = None,
+    serve: Callable[[ConnectionPlace], asyncio.Protocol] = Echo,
 ) -> AsyncIterator[Server]:
     """At the end every place is free, and no task is left."""
     pool, budget = ConnectionPool(limit, deadline_s), budget or TurnBudget(TURN_BYTES)
     server = await asyncio.get_running_loop().create_server(
-        lambda: TlsAcceptor(context, pool, budget, Echo), "127.0.0.1", 0
+        lambda: TlsAcceptor(context, pool, budget, serve), "127.0.0.1", 0
     )
     yield Server(server.sockets[0].getsockname()[1], pool)
     server.close()
@@ -262,6 +280,30 @@ def test_handshake_takes_the_budget_of_a_turn_and_a_record_little(context: ssl.S
             client.write(client.records(b"x", 1))
             assert await client.read() == b"x"
             assert budget.asked == [3]
+            client.abort()
+
+    run(scene())
+
+
+def test_connection_that_was_paused_decrypts_one_read_at_once(context: ssl.SSLContext, run: Run) -> None:
+    async def scene() -> None:
+        served: list[Paused] = []
+
+        def serve(place: ConnectionPlace) -> Paused:
+            served.append(Paused(place))
+            return served[-1]
+
+        async with serving(context, serve=serve) as server:
+            client = await server.connect()
+            await shake_hands(client)
+            await until(lambda: bool(served))
+            client.write(client.records(bytes(RECORDS), 1))
+            await client.drain()
+            for _ in range(RECORDS):  # turns of the loop in which more would be read
+                await asyncio.sleep(0)
+            served[0].transport.resume_reading()  # type: ignore[attr-defined]  # a transport of TLS
+            await until(lambda: sum(map(len, served[0].received)) == RECORDS)
+            assert max(map(len, served[0].received)) <= READ_BYTES / RECORD_BYTES + 1
             client.abort()
 
     run(scene())
