@@ -110,9 +110,11 @@ class ConnectionWitness(Witness):
         pool.remove = self.remove  # type: ignore[method-assign]
 
     def add(self, transport: asyncio.Transport) -> ConnectionPlace:
-        idle, count = list(self._idle), _by_address(self._idle)
+        idle, serving, count = list(self._idle), list(self._serving), _by_address(self._idle)
         full = len(self._idle) + len(self._serving) >= self._places + self._reserve
         place = self._add(transport)
+        if any(each not in self._serving for each in serving):
+            self._fault("a connection that serves was closed to make room", place.caller)
         closed = [each for each in idle if each not in self._idle]
         right = [next(each for each in idle if each.caller == name) for name in count if count[name] == _most(count)]
         if full != bool(closed) and (closed or idle):
