@@ -5,6 +5,7 @@ VoxgateError
 │   ├── UnknownUtterance        no utterance of that name on this socket
 │   ├── DuplicateUtterance      the name belongs to an utterance that has not ended
 │   ├── UtteranceEnded          the utterance accepts no such message any more
+│   ├── NotHeld                 `continue` for an utterance that is not held
 │   ├── TooManyUtterances       the socket has as many utterances as it may have
 │   ├── UtteranceTimeout        the utterance lasted too long for its audio
 │   ├── SlowConsumer            the client stopped reading; the socket closes
@@ -81,6 +82,12 @@ class UtteranceEnded(RequestError):
     """The utterance accepts no such message any more: its text or its speech has ended."""
 
     code = "utterance_ended"
+
+
+class NotHeld(RequestError):
+    """The utterance is to be continued, and is not held."""
+
+    code = "not_held"
 
 
 class TooManyUtterances(RequestError):

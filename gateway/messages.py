@@ -120,11 +120,22 @@ class End(_ClientMessage):
 
 
 class Interrupt(_ClientMessage):
-    """Stops an utterance; `played_ms` is how much of it the client has played. Without `utterance`, stops all."""
+    """Stops an utterance; `played_ms` is how much of it the client has played. Without `utterance`, stops all.
+
+    With `hold_ms` it is kept for so long, and `Continue` has it go on.
+    """
 
     type: Literal["interrupt"]
     utterance: UtteranceId | None = None
     played_ms: Count | None = None
+    hold_ms: Annotated[int, Field(ge=1, lt=2**53)] | None = None
+
+
+class Continue(_ClientMessage):
+    """Has a held utterance go on from what was heard."""
+
+    type: Literal["continue"]
+    utterance: UtteranceId
 
 
 class Ack(_ClientMessage):
@@ -162,6 +173,7 @@ ClientMessage = (
     | Flush
     | End
     | Interrupt
+    | Continue
     | Ack
     | Ping
     | AskLimits
@@ -210,6 +222,7 @@ class Limits(StrictMessage):
     interrupts_per_s: float
     queue_wait_ms: int
     stall_limit_ms: int
+    hold_max_ms: int
 
 
 class Quota(StrictMessage):
@@ -228,6 +241,7 @@ CAPABILITIES = (
     "defaults",
     "framing",
     "generated",
+    "hold_ms",
     "lead_ms",
     "limits",
     "offsets",
@@ -381,13 +395,27 @@ class DoneMessage(_ServerMessage):
 
 
 class InterruptedMessage(_ServerMessage):
-    """The utterance is stopped; `text_spoken` is the text heard until then."""
+    """The utterance is stopped; `text_spoken` is the text heard until then. `hold_ms`: for how long it is kept."""
 
     type: Literal["interrupted"] = "interrupted"
     utterance: str
     played_ms: int
     text_spoken: str
     text_remaining: str
+    hold_ms: int | None = None
+
+
+class ContinuedMessage(_ServerMessage):
+    """A held utterance goes on at `played_ms`: audio follows from message `seq` on.
+
+    `skip_samples` of that message's decoded samples were heard.
+    """
+
+    type: Literal["continued"] = "continued"
+    utterance: str
+    seq: int
+    skip_samples: int
+    played_ms: int
 
 
 MARKUP_IGNORED = "markup_ignored"
@@ -485,6 +513,7 @@ ServerMessage = (
     | LimitsMessage
     | DoneMessage
     | InterruptedMessage
+    | ContinuedMessage
     | WarningMessage
     | ErrorMessage
     | GoingAwayMessage

@@ -190,6 +190,12 @@ class Settings(BaseModel):
         5, description="Interrupts per second on one socket; bursts of 5 seconds' worth are allowed."
     )
 
+    hold_max_ms: Annotated[int, Field(ge=0, le=60_000)] = Field(
+        10_000,
+        description="Most milliseconds for which an interrupted utterance is kept to go on if its client asks for it, 0 "
+        "to 60000; 0: never.",
+    )
+
     # Pacing
 
     send_ahead_ms: Annotated[int, Field(ge=FRAME_MS)] = Field(
@@ -355,6 +361,7 @@ class Settings(BaseModel):
             interrupts_per_s=self.interrupts_per_s,
             queue_wait_ms=self.queue_wait_ms,
             stall_limit_ms=self.slow_consumer_timeout_ms,
+            hold_max_ms=self.hold_max_ms,
         )
 
 

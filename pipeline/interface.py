@@ -309,12 +309,13 @@ class Speech(Protocol):
 
     async def __anext__(self) -> SpeechChunk: ...
 
-    async def suspend(self) -> bool:
+    async def suspend(self, *, anywhere: bool = False) -> bool:
         """Gives its slots up while it waits for text; returns when the engine has confirmed it.
 
-        Returns False, and keeps them, when it does not wait for text, or cannot be continued elsewhere. Afterwards all
-        other methods may be called, and the iteration waits; it ends where `end` leaves nothing to speak. Cancelling it
-        leaves `aclose` to be called.
+        Returns False, and keeps them, when it does not wait for text, or cannot be continued elsewhere. With `anywhere`
+        it gives them up in the middle of a word too, and `needs_slot` is then true. Afterwards all other methods may be
+        called, and the iteration waits; it ends where `end` leaves nothing to speak. Cancelling it leaves `aclose` to
+        be called.
         """
 
     def resume(self, place: LeasedSlots | None = None) -> None:

@@ -65,6 +65,8 @@ class UtteranceSpeech:
         self.holds_slot = False
         """Whether it holds one of the talker's slots now; between two generations it holds none."""
         self.suspended = self.lost = False
+        self._cut_short = False
+        """Whether it gave its slots up with something left to generate or to decode."""
         self._plan, self._text, self._timing = plan, text, timing
         self._slots, self._take_slots, self._credit, self._on_end = slots, take_slots, credit, on_end
         self._codec = ResumableStream(slots.codec, self._lose, plan.prompt.reference.astype(np.int16))
@@ -113,7 +115,7 @@ class UtteranceSpeech:
     @property
     def waiting_for_text(self) -> bool:
         has_text = self._tokens or self._pending or self._shaper.has_marks
-        if self.lost or self._tokens.ended or self._text_closed or has_text:
+        if self.lost or self._cut_short or self._tokens.ended or self._text_closed or has_text:
             return False
         frames = self._frames
         allowed = frames.generated if self._generation is None else frames.before + self._generation.text_frames
@@ -246,19 +248,28 @@ class UtteranceSpeech:
     @property
     def needs_slot(self) -> bool:
         resumes = self._continuation is not None and self._tokens.ended
-        return self.suspended and (bool(self._tokens or self._pending) or resumes)
+        return self.suspended and (bool(self._tokens or self._pending) or resumes or self._cut_short)
 
-    async def suspend(self) -> bool:
-        if self._closed or self.suspended or self._speaking.done() or not self.waiting_for_text:
+    async def suspend(self, *, anywhere: bool = False) -> bool:
+        if self._closed or self.suspended or self._audio_ended:
             return False
-        if self._generation is not None and self._generation.finish_reason is not None:
+        waiting = self._waits_in_slot
+        if not (waiting or anywhere):
             return False
-        self.suspended = True
+        self.suspended, self._cut_short = True, not waiting
         self._speaking.cancel()
         await asyncio.wait({self._speaking})
+        # A generation may have been begun before the task first ran.
+        await self._leave_generation()
         await self._codec.suspend()
         await self._slots.wait_free()
         return True
+
+    @property
+    def _waits_in_slot(self) -> bool:
+        """Whether it keeps its slots for text that may come, and for nothing else."""
+        ended = self._generation is not None and self._generation.finish_reason is not None
+        return self.waiting_for_text and not ended and not self._speaking.done()
 
     def _lose(self) -> None:
         """The engine is lost: gives the slots up as they are. The iteration returns, and `resume` has to follow."""
@@ -271,7 +282,7 @@ class UtteranceSpeech:
     def resume(self, place: LeasedSlots | None = None) -> None:
         self._slots = self._take_slots(place, self._codec.context)
         self._codec.resume(self._slots.codec)
-        self.suspended = self.lost = False
+        self.suspended = self.lost = self._cut_short = False
         self._speaking = self._begin_speaking(self._speaking)
 
     def _begin_speaking(self, previous: asyncio.Task[None] | None = None) -> asyncio.Task[None]:

@@ -39,6 +39,7 @@ class NativeProtocol(WireProtocol):
     """
 
     name = "native"
+    holds_utterances = True
     slow_consumer_close_code = CloseCode.SLOW_CONSUMER
 
     def __init__(self, *, extended: bool = False, resumable: bool = False, model: str | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from voxgate.pipeline.errors import EngineError, VoxgateError
 
-from ..errors import DuplicateUtterance, Limit, TooManyUtterances, UnknownUtterance
+from ..errors import DuplicateUtterance, Limit, TooManyUtterances, UnknownUtterance, UtteranceEnded
 from ..observability.events import Observer
 from .effects import CloseSpeech, EffectQueue
 from .lifecycle import State
@@ -26,6 +26,8 @@ class ActiveUtterances:
         self._limit = limit
         self._active: dict[str, ServerUtterance] = {}
         self._recently_done: dict[str, ServerUtterance] = {}
+        self._let_go: dict[str, None] = {}
+        """Names of the `RECENT_LIMIT` held utterances that ended last, because their client may not know yet."""
 
     @property
     def active(self) -> tuple[ServerUtterance, ...]:
@@ -53,6 +55,7 @@ class ActiveUtterances:
 
     def add(self, utterance: ServerUtterance) -> None:
         self._recently_done.pop(utterance.name, None)
+        self._let_go.pop(utterance.name, None)
         self._active[utterance.name] = utterance
 
     def get(self, name: str) -> ServerUtterance | None:
@@ -60,14 +63,22 @@ class ActiveUtterances:
         return self._active.get(name) or self._recently_done.get(name)
 
     def find(self, name: str) -> ServerUtterance:
-        """As `get`. Raises UnknownUtterance."""
+        """As `get`. Raises UtteranceEnded for one that was held and let go, UnknownUtterance."""
         if (found := self.get(name)) is None:
+            if name in self._let_go:
+                raise UtteranceEnded(f"utterance {name!r} was held, and is let go")
             raise UnknownUtterance(f"there is no active utterance {name!r}")
         return found
 
     def remove(self, utterance: ServerUtterance) -> None:
         self._active.pop(utterance.name, None)
         self._recently_done.pop(utterance.name, None)
+
+    def let_go(self, utterance: ServerUtterance) -> None:
+        """Remembers the name of a held utterance that ends."""
+        self._let_go[utterance.name] = None
+        if len(self._let_go) > RECENT_LIMIT:
+            del self._let_go[next(iter(self._let_go))]
 
     def finish(self, utterance: ServerUtterance) -> None:
         """Moves a done utterance to the recent ones."""

@@ -24,10 +24,11 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class SendAudio:
-    """Send a packet of `utterance`; None where the protocol sends no message for it."""
+    """Send a packet of `utterance`; None where the protocol sends no message for it. `pts`: the samples before it."""
 
     utterance: ServerUtterance
     message: str | bytes | None
+    pts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,11 @@ class ReadSpeech:
 
 @dataclass(frozen=True, slots=True)
 class SuspendSpeech:
-    """Suspend `speech`; then call `ServerSession.on_suspended`."""
+    """Suspend `speech`, wherever it is or only if it waits for text; then call `ServerSession.on_suspended`."""
 
     utterance: ServerUtterance
     speech: Speech
+    anywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,18 @@ class EffectQueue:
     def drop_audio(self, utterance: ServerUtterance) -> None:
         """Removes audio, reading and suspension of an utterance that has ended."""
         self._effects = deque(effect for effect in self._effects if not _is_audio_of(utterance, effect))
+
+    def stop_audio(self, utterance: ServerUtterance) -> int | None:
+        """Removes the packets of an utterance that is held; returns the samples before the first, None without any."""
+        unsent = None
+        left: deque[Effect] = deque()
+        for effect in self._effects:
+            if not (isinstance(effect, SendAudio) and effect.utterance is utterance):
+                left.append(effect)
+            elif unsent is None:
+                unsent = effect.pts
+        self._effects = left
+        return unsent
 
     def clear(self) -> tuple[ServerUtterance, ...]:
         """Removes everything, because the socket is gone; returns the utterances whose speech is still to be closed."""

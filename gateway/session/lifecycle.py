@@ -6,6 +6,8 @@ speaking ──suspend──▶ suspended ──enqueue──▶ queued
                           └──end──▶ suspended_ended ──enqueue──▶ queued_ended
 (suspended ──admit──▶ speaking; ending ──suspend──▶ suspended_ended ──admit──▶ ending)
 (from every state before done: interrupt ──▶ interrupted, fail ──▶ failed)
+Being held is no state: it stops what is sent, while text, slot and engine go through the same states. Only done goes
+back, because there is something to send again: done ──hold──▶ draining.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class State(StrEnum):
     """Generates speech; its text is complete."""
     SUSPENDED = "suspended"
     """Has no slot in the engine; accepts text. It waited for text while others waited for a slot, and asks again with
-    its next text; or the engine was lost, and it keeps its place for the next one."""
+    its next text; or it was held then, and asks again when it goes on; or the engine was lost, and it keeps its place
+    for the next one."""
     SUSPENDED_ENDED = "suspended_ended"
     """As SUSPENDED; its text is complete."""
     DRAINING = "draining"
@@ -56,11 +59,21 @@ class Event(StrEnum):
     """The talker has finished."""
     DRAINED = "drained"
     """The last audio packet has left."""
+    HOLD = "hold"
+    """The client stops it for a while, or for longer than before."""
+    CONTINUE = "continue"
+    """A held one goes on."""
     INTERRUPT = "interrupt"
     FAIL = "fail"
 
 
 _ABORT = {Event.INTERRUPT: State.INTERRUPTED, Event.FAIL: State.FAILED}
+
+
+def _held(state: State) -> dict[Event, State]:
+    """The hold of an utterance that has not ended, which leaves its state as it is."""
+    return {Event.HOLD: state, Event.CONTINUE: state}
+
 
 TABLE: dict[State, dict[Event, State]] = {
     State.OPEN: {
@@ -68,6 +81,7 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.TEXT: State.OPEN,
         Event.FLUSH: State.OPEN,
         # Without text there is no end: the utterance fails.
+        **_held(State.OPEN),
         **_ABORT,
     },
     State.QUEUED: {
@@ -76,10 +90,16 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.FLUSH: State.QUEUED,
         Event.END: State.QUEUED_ENDED,
         Event.SPOKEN: State.DRAINING,
+        **_held(State.QUEUED),
         **_ABORT,
     },
     # Text that came while it was suspended may turn out to have nothing to speak.
-    State.QUEUED_ENDED: {Event.ADMIT: State.ENDING, Event.SPOKEN: State.DRAINING, **_ABORT},
+    State.QUEUED_ENDED: {
+        Event.ADMIT: State.ENDING,
+        Event.SPOKEN: State.DRAINING,
+        **_held(State.QUEUED_ENDED),
+        **_ABORT,
+    },
     State.SPEAKING: {
         Event.TEXT: State.SPEAKING,
         Event.FLUSH: State.SPEAKING,
@@ -87,6 +107,7 @@ TABLE: dict[State, dict[Event, State]] = {
         # The frame limit can end the speech before the client has ended the text.
         Event.SPOKEN: State.DRAINING,
         Event.SUSPEND: State.SUSPENDED,
+        **_held(State.SPEAKING),
         **_ABORT,
     },
     State.SUSPENDED: {
@@ -96,18 +117,25 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.ENQUEUE: State.QUEUED,
         Event.ADMIT: State.SPEAKING,
         Event.SPOKEN: State.DRAINING,
+        **_held(State.SUSPENDED),
         **_ABORT,
     },
     State.SUSPENDED_ENDED: {
         Event.ENQUEUE: State.QUEUED_ENDED,
         Event.ADMIT: State.ENDING,
         Event.SPOKEN: State.DRAINING,
+        **_held(State.SUSPENDED_ENDED),
         **_ABORT,
     },
-    State.ENDING: {Event.SPOKEN: State.DRAINING, Event.SUSPEND: State.SUSPENDED_ENDED, **_ABORT},
-    State.DRAINING: {Event.DRAINED: State.DONE, **_ABORT},
+    State.ENDING: {
+        Event.SPOKEN: State.DRAINING,
+        Event.SUSPEND: State.SUSPENDED_ENDED,
+        **_held(State.ENDING),
+        **_ABORT,
+    },
+    State.DRAINING: {Event.DRAINED: State.DONE, **_held(State.DRAINING), **_ABORT},
     # Audio is sent ahead of playback, so the client may interrupt after the last packet was sent.
-    State.DONE: {Event.INTERRUPT: State.INTERRUPTED},
+    State.DONE: {Event.HOLD: State.DRAINING, Event.INTERRUPT: State.INTERRUPTED},
     State.INTERRUPTED: {},
     State.FAILED: {},
 }

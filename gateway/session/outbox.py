@@ -63,6 +63,8 @@ class Outbox:
         self._bound_samples = bound_ms * rate_hz // 1000
         self._waiting: deque[tuple[bytes, int]] = deque()
         """Payload and samples of each packet."""
+        self._again: deque[AudioPacket] = deque()
+        """Packets that leave once more, before the others."""
         self.waiting_samples = 0
         """Samples of all packets that wait."""
         self._seq = 0
@@ -83,12 +85,24 @@ class Outbox:
     @property
     def next_samples(self) -> int | None:
         """Samples of the packet that leaves next; None when the outbox is empty."""
+        if self._again:
+            return self._again[0].header.samples
         return self._waiting[0][1] if self._waiting else None
+
+    @property
+    def next_seq(self) -> int:
+        """Number of the packet that leaves next."""
+        return self._again[0].header.seq if self._again else self._seq + self._skipped
+
+    @property
+    def next_pts(self) -> int:
+        """Samples before the packet that leaves next, as far as they are known."""
+        return self._again[0].header.pts if self._again else self._pts
 
     @property
     def drained(self) -> bool:
         """Whether the packet marked as last has left."""
-        return self._closed and not self._waiting
+        return self._closed and not self._waiting and not self._again
 
     @property
     def sent_messages(self) -> int:
@@ -110,6 +124,11 @@ class Outbox:
             self._waiting.append((packet.payload, packet.samples))
             self.waiting_samples += packet.samples
 
+    def put_back(self, packets: Sequence[AudioPacket]) -> None:
+        """Has packets that have left leave once more, unchanged, before all that wait."""
+        self._again.extendleft(reversed(packets))
+        self.waiting_samples += sum(packet.header.samples for packet in packets)
+
     def close(self) -> None:
         """Marks the final packet as last; appends an empty one if none waits to carry the mark."""
         self._closed = True
@@ -127,10 +146,16 @@ class Outbox:
     def drop(self) -> None:
         """Discards all packets that wait."""
         self._waiting.clear()
+        self._again.clear()
         self.waiting_samples = 0
 
     def take(self) -> AudioPacket:
-        """Removes and numbers the next packet."""
+        """Removes and numbers the next packet; one that was put back has its number."""
+        if self._again:
+            packet = self._again.popleft()
+            self.waiting_samples -= packet.header.samples
+            self.sent_bytes += len(packet.payload)
+            return packet
         payload, samples = self._waiting.popleft()
         self.waiting_samples -= samples
         header = AudioHeader(

@@ -44,6 +44,8 @@ class Pacer:
         self._acked: int | None = None
         self._limit = 0
         """The clock stops here: at what was sent and, for a client that acks, `ACK_HORIZON_MS` after its last ack."""
+        self._rewound = False
+        """Whether the next packet is the first one after `rewind`."""
 
     @property
     def sent_samples(self) -> int:
@@ -97,9 +99,11 @@ class Pacer:
         if first:
             self._first_s = now_s
         if self.position_samples(now_s) >= self._sent:
-            if not first and self._lead_samples is not None:
+            if not (first or self._rewound) and self._lead_samples is not None:
                 underrun_s = now_s - self.reach_s(self._sent)
-            self._anchor_s, self._anchor = max(now_s, self._earliest_start_s), self._sent
+            # After `rewind` the client skips a part of the packet, which it has heard.
+            self._anchor_s, self._anchor = max(now_s, self._earliest_start_s), max(self._anchor, self._sent)
+            self._rewound = False
         self._sent += samples
         self._limit = self._sent if self._acked is None else min(self._sent, self._ack_horizon())
         return max(0.0, underrun_s)
@@ -108,6 +112,23 @@ class Pacer:
         """Counts a packet before the first one that leaves: the client has got it elsewhere, and counts as played."""
         self._sent += samples
         self._skipped = self._anchor = self._limit = self._sent
+
+    def stop(self, samples: int) -> None:
+        """Stops the clock where the client has stopped to play, until the first packet after `rewind`."""
+        self._anchor = self._limit = samples
+
+    def rewind(self, sent_samples: int, samples: int, stopped_s: float) -> None:
+        """What comes behind `sent_samples` is sent again, and the client plays on at `samples`, in the first packet.
+
+        `stopped_s`: how long the clock has stood still.
+        """
+        self._sent = sent_samples
+        self._anchor = self._limit = samples
+        self._rewound = True
+        if self._acked is not None:
+            self._acked = samples
+        if self._first_s is not None:
+            self._first_s += stopped_s
 
     def ack(self, played_samples: int, now_s: float) -> None:
         """Sets the clock to the client's report, at most what was sent. Ignores a report older than the last one.

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 
 from voxgate.pipeline.errors import BadMessage, TextTooLong
 
-from ..errors import DuplicateUtterance, RateLimited, UnknownUtterance, UtteranceEnded
+from ..errors import DuplicateUtterance, NotHeld, RateLimited, UnknownUtterance, UtteranceEnded
 from ..message_parsing import MessageReference
 from ..messages import ClientMessage, CloseCode, ServerMessage
 from ..resume_messages import ResumeOffer
@@ -68,6 +68,8 @@ class WireProtocol:
     """The voice of all its utterances, where the client asks for it before the first; the answer's headers name it."""
     clients_buffer: ClassVar[bool] = False
     """Whether its clients keep audio in buffers of their own, so that all that is generated may be sent at once."""
+    holds_utterances: ClassVar[bool] = False
+    """Whether its clients can have an interrupted utterance kept, and go on."""
     resumption: Resumption | None = None
     """Keeps the session alive when its connection is lost; None where the session ends with it."""
     resumable: bool = False
@@ -108,6 +110,6 @@ class WireProtocol:
 
 
 MESSAGE_ERROR_CODES = frozenset(
-    error.code for error in (BadMessage, TextTooLong, RateLimited, UnknownUtterance, DuplicateUtterance, UtteranceEnded)
+    error.code for error in (BadMessage, TextTooLong, RateLimited, UnknownUtterance, DuplicateUtterance, UtteranceEnded, NotHeld)
 )
 """Codes of errors that refuse one message; every other error ends its utterance (docs/protocol.md, "Errors")."""

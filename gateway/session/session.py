@@ -5,7 +5,7 @@ The wire protocol translates payloads; the session decides what happens to the u
 
 - calls `receive`, `on_dictionaries`, `on_audio`, `on_finished`, `on_failed`, `on_write_blocked`, `on_probe_answered`
   and `on_disconnect` when these things happen,
-- calls `answer_interrupts` after `receive` until it returns False, and passes no message while the session `holds`,
+- calls `answer_interrupts` after `receive` until it returns False, and passes no message while the session `defers`,
 - takes effects with `next_effect` until it returns None, and performs them in order,
 - repeats that at `next_wake_s`, and whenever the session calls `wake`.
 """
@@ -25,7 +25,7 @@ from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from .. import messages
 from ..access.caller import Caller
-from ..errors import ClientGone, Limit, UtteranceEnded, UtteranceTimeout
+from ..errors import ClientGone, Limit, TooManyUtterances, UtteranceEnded, UtteranceTimeout
 from ..message_parsing import MessageReference
 from ..messages import CloseCode
 from ..observability.events import INTERRUPTED, Observer
@@ -84,7 +84,7 @@ class ServerSession:
         self._next_number = 1
         self._unanswered: deque[ServerUtterance] = deque()
         """Interrupted utterances whose spoken text is not known yet."""
-        self._held: deque[ProtocolAction] = deque()
+        self._deferred: deque[ProtocolAction] = deque()
         """A `start` whose dictionaries are being loaded, and what follows it."""
         self._ending = SHUTDOWN
         self._idle_close_s: float | None = None
@@ -108,7 +108,7 @@ class ServerSession:
     @property
     def _about_to_act(self) -> bool:
         """Whether a `start` waits for its dictionaries, or the protocol has something to do at once, as a POST has."""
-        return bool(self._held) or self._protocol.next_wake_s() == -math.inf
+        return bool(self._deferred) or self._protocol.next_wake_s() == -math.inf
 
     @property
     def holds_slot(self) -> bool:
@@ -131,9 +131,9 @@ class ServerSession:
         return self._effects.closed
 
     @property
-    def holds(self) -> bool:
+    def defers(self) -> bool:
         """Whether a `start` waits for its dictionaries; the driver passes no message until it has passed them."""
-        return bool(self._held)
+        return bool(self._deferred)
 
     @property
     def backlog(self) -> int:
@@ -176,15 +176,15 @@ class ServerSession:
             self._run(actions, now_s)
 
     def _tick_protocol(self, now_s: float) -> None:
-        if not self._held and (due_s := self._protocol.next_wake_s()) <= now_s + TIMER_SLACK_S:
+        if not self._deferred and (due_s := self._protocol.next_wake_s()) <= now_s + TIMER_SLACK_S:
             self._run(self._protocol.tick(max(now_s, due_s)), now_s)
 
     def _run(self, actions: Iterable[ProtocolAction], now_s: float) -> None:
         for action in actions:
             if self.closing:
                 return
-            if self._held:
-                self._held.append(action)
+            if self._deferred:
+                self._deferred.append(action)
             elif isinstance(action, SendPayload | Disconnect):
                 self._effects.add_output(action)
             else:
@@ -216,9 +216,9 @@ class ServerSession:
             case messages.Text():
                 self._add_text(self._utterances.find(message.utterance), message, now_s)
             case messages.Ack():
-                # A late ack is no error: it crossed with the last audio of the utterance.
-                if (utterance := self._utterances.get(message.utterance)) is not None:
-                    utterance.pacer.ack(message.played_samples, now_s)
+                # A late ack is no error: it crossed with the last audio of the utterance, or with its hold.
+                if (found := self._utterances.get(message.utterance)) is not None and not found.hold.held:
+                    found.pacer.ack(message.played_samples, now_s)
             case messages.Start():
                 self._start(message, now_s)
             case messages.Flush():
@@ -233,6 +233,8 @@ class ServerSession:
                     self._slots.enqueue_again(utterance, message.id, now_s)
             case messages.Interrupt():
                 self._interrupt(message, now_s)
+            case messages.Continue():
+                self._continue(message, now_s)
             case CheckpointParts():
                 self._utterances.find(message.utterance).trail.present(message.parts)
             case messages.Ping():
@@ -249,15 +251,49 @@ class ServerSession:
 
     def _interrupt(self, message: messages.Interrupt, now_s: float) -> None:
         self._rate_policy.take("interrupts", now_s)
+        self._check_hold(message.hold_ms)
         for utterance in self._interrupted_by(message, now_s):
-            utterance.interrupt(message.played_ms, now_s)
             self._timers.busy_until_s = now_s
-            self._termination.end(utterance, INTERRUPTED)
+            if message.hold_ms is None or not self._hold(utterance, message.played_ms, message.hold_ms, now_s):
+                was_held = utterance.hold.held
+                utterance.interrupt(message.played_ms, now_s)
+                self._end_interrupted(utterance, was_held=was_held)
             if self._protocol.reports_spoken_text:
                 self._unanswered.append(utterance)
             else:
                 self._effects.send(utterance.interrupted(with_text=False))
         self.answer_interrupts()
+
+    def _end_interrupted(self, utterance: ServerUtterance, *, was_held: bool) -> None:
+        if was_held:
+            self._utterances.let_go(utterance)
+        self._termination.end(utterance, INTERRUPTED)
+
+    def _check_hold(self, hold_ms: int | None) -> None:
+        most_ms = self._factory.settings.hold_max_ms
+        if hold_ms is not None and hold_ms > most_ms:
+            reason = f"hold_ms must be at most {most_ms}, got {hold_ms}" if most_ms else "hold_ms is not offered here"
+            raise BadMessage(reason, param="hold_ms")
+
+    def _hold(self, utterance: ServerUtterance, played_ms: int | None, hold_ms: int, now_s: float) -> bool:
+        """Keeps the utterance for `hold_ms`; returns False where a done one would be one too many."""
+        if utterance.ended:
+            try:
+                self._utterances.check_limit(raw=utterance.raw)
+            except TooManyUtterances:
+                return False
+        unsent = self._effects.stop_audio(utterance)
+        utterance.begin_hold(played_ms, unsent, hold_ms, now_s)
+        self._utterances.add(utterance)
+        return True
+
+    def _continue(self, message: messages.Continue, now_s: float) -> None:
+        self._rate_policy.take("interrupts", now_s)
+        utterance = self._utterances.find(message.utterance)
+        continued = utterance.end_hold(now_s)
+        self._slots.enqueue_again(utterance, message.id, now_s)
+        if not utterance.ended:
+            self._effects.send(continued)
 
     def answer_interrupts(self) -> bool:
         """Does a part of the work of finding the spoken text, and sends the answers that are complete.
@@ -294,7 +330,7 @@ class ServerSession:
             raise self._ending.error()
         self._utterances.check_limit(raw=message.framing == "raw")
         if (dictionaries := self._factory.dictionaries(message)) is None:
-            self._held.append(message)
+            self._deferred.append(message)
             load = partial(self._factory.load_dictionaries, message, self._caller.name)
             self._effects.add(LoadDictionaries(load))
         else:
@@ -302,7 +338,11 @@ class ServerSession:
 
     def _begin(self, message: messages.Start, dictionaries: tuple[Lexicon, ...], now_s: float) -> None:
         utterance = self._factory.utterance(
-            message, self._next_number, dictionaries, clients_buffer=self._protocol.clients_buffer
+            message,
+            self._next_number,
+            dictionaries,
+            clients_buffer=self._protocol.clients_buffer,
+            holds_utterances=self._protocol.holds_utterances,
         )
         if isinstance(message, messages.Restore):
             self._caller.charge_text(message.characters, now_s)
@@ -316,7 +356,7 @@ class ServerSession:
 
     def on_dictionaries(self, loaded: tuple[Lexicon, ...] | VoxgateError, now_s: float) -> None:
         """The dictionaries of the held `start` are loaded, or could not be: applies it and what follows it."""
-        held, self._held = self._held, deque()
+        held, self._deferred = self._deferred, deque()
         message = held.popleft()
         assert isinstance(message, messages.Start)
 
@@ -432,7 +472,7 @@ class ServerSession:
         if now_s + TIMER_SLACK_S >= utterance.queue_deadline_s:
             error = self._admission.capacity_error("no talker slot became free", Limit.QUEUE_WAIT)
             self._termination.fail(utterance, error)
-        elif self._expire(utterance, now_s) or utterance.queued:
+        elif self._expire(utterance, now_s) or (utterance.queued and utterance.speech is None):
             return
         elif now_s + TIMER_SLACK_S >= utterance.text_deadline_s(self._text_idle_timeout_s):
             self._end_idle(utterance, now_s)
@@ -441,7 +481,14 @@ class ServerSession:
             self._timers.update(utterance, now_s)
 
     def _expire(self, utterance: ServerUtterance, now_s: float) -> bool:
-        """Fails an utterance that lasts too long, however its client delays it; returns whether it did."""
+        """Ends an utterance that is held or lasts for too long, however its client delays it; returns whether it did.
+
+        One that was held is let go without a message.
+        """
+        if now_s + TIMER_SLACK_S >= utterance.hold.until_s:
+            utterance.interrupt(None, now_s)
+            self._end_interrupted(utterance, was_held=True)
+            return True
         if now_s + TIMER_SLACK_S < utterance.deadline_s(self._utterance_timeout_s):
             return False
         limit = f"{self._utterance_timeout_s:g} s and three times the duration of its audio"
@@ -453,7 +500,7 @@ class ServerSession:
         if (
             self._idle_close_s is not None
             and not self.active
-            and not self._held
+            and not self._deferred
             and now_s + TIMER_SLACK_S >= self._idle_close_s
         ):
             self._effects.close(self._ending.code, self._ending.reason)
@@ -468,7 +515,7 @@ class ServerSession:
         times_s += [utterance.text_deadline_s(self._text_idle_timeout_s) for utterance in self.active]
         times_s += [utterance.deadline_s(self._utterance_timeout_s) for utterance in self.active]
         times_s += [self._slots.next_wake_s(utterance, now_s) for utterance in self.active]
-        if not self._held:
+        if not self._deferred:
             if self._idle_close_s is not None and not times_s:
                 times_s.append(self._idle_close_s)
             times_s.append(self._protocol.next_wake_s())

@@ -39,7 +39,7 @@ class UtteranceTimers:
                 message: str | bytes | None = packet.payload or None
             else:
                 message = self._protocol.encode_audio(utterance.name, packet, now_s)
-            self._effects.add(SendAudio(utterance, message))
+            self._effects.add(SendAudio(utterance, message, packet.header.pts))
             if message is not None and utterance.paced and self._read_probe.start(now_s):
                 self._effects.add(SendProbe())
         utterance.credit(now_s)
@@ -143,7 +143,9 @@ class SlowConsumerTimeout:
         """
         stalled_s = max(utterance.stalled_since_s(), self.attached_s)
         probed = utterance.paced and utterance.speech is not None
-        unanswered_s = max(self._read_probe.unanswered_since_s(), self.attached_s) if probed else math.inf
+        # Nothing was sent to a client that had it held, and so nothing to be read at once.
+        since_s = math.inf if utterance.hold.held else max(self.attached_s, utterance.hold.continued_s)
+        unanswered_s = max(self._read_probe.unanswered_since_s(), since_s) if probed else math.inf
         if stalled_s == unanswered_s == math.inf:
             return math.inf, math.inf
         warn_s, close_s = stalled_s + SLOW_AFTER_S, stalled_s + self._timeout_s

@@ -10,7 +10,9 @@ from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import EmptyText, TextTooLong
 from voxgate.pipeline.interface import Milestones, Speech, SpeechChunk, SpeechRequest, WordTime
 
+from ..errors import NotHeld
 from ..messages import (
+    ContinuedMessage,
     DoneMessage,
     GeneratedMessage,
     InterruptedMessage,
@@ -22,6 +24,7 @@ from ..messages import (
 from ..observability.events import UtteranceRecord
 from .admission import Ticket
 from .checkpoints.trail import NO_TRAIL
+from .interruption.hold import Hold
 from .lifecycle import ENDED, Event, State, follow
 from .outbox import AudioEncoder, AudioPacket, Outbox
 from .pacer import TIMER_SLACK_S, Pacer
@@ -42,7 +45,7 @@ class ServerUtterance:
 
     A method that the state does not allow (see `lifecycle`) raises IllegalEvent and changes nothing. `send_ahead_ms` is
     the pacer's lead, None without pacing; `outbox_ms` bounds the audio that waits to be sent. `starving_ms`: as of
-    `TextShortage`.
+    `TextShortage`. `kept_ms`: as of `Hold`; 0 for an utterance that is never held.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class ServerUtterance:
         words: bool,
         raw: bool = False,
         starving_ms: int | None = None,
+        kept_ms: int = 0,
         offsets: TextOffsets | None = None,
         traceparent: str | None = None,
     ) -> None:
@@ -81,6 +85,7 @@ class ServerUtterance:
         self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
         self.pacer = Pacer(audio_format.sample_rate_hz, send_ahead_ms)
         self._shortage = TextShortage(self.pacer, self.outbox, audio_format.sample_rate_hz, starving_ms)
+        self.hold = Hold(self.pacer, self.outbox, audio_format.sample_rate_hz, kept_ms, paced=self.paced)
         self.state = State.OPEN
         self.ticket: Ticket | None = None
         self.speech: Speech | None = None
@@ -197,7 +202,9 @@ class ServerUtterance:
     @property
     def needs_slot_again(self) -> bool:
         """Whether it has given its slot up and now has to ask for one (`enqueue`)."""
-        return self.ticket is None and self.speech is not None and self.speech.needs_slot
+        if self.hold.held or self.ticket is not None or self.state not in (State.SUSPENDED, State.SUSPENDED_ENDED):
+            return False
+        return self.speech is not None and self.speech.needs_slot
 
     @property
     def text_needs_slot(self) -> bool:
@@ -232,10 +239,46 @@ class ServerUtterance:
     def interrupt(self, played_ms: int | None, now_s: float) -> None:
         """Stops the utterance where the client has played it. Without `played_ms`, the playback clock decides."""
         self.state = follow(self.state, Event.INTERRUPT)
-        sent_ms = self._ms(self.pacer.sent_samples)
-        heard_ms = self._ms(self.pacer.position_samples(now_s)) if played_ms is None else min(played_ms, sent_ms)
-        self._heard_ms = heard_ms
+        if not self.hold.held:
+            sent_ms = self._ms(self.pacer.sent_samples)
+            heard_ms = self._ms(self.pacer.position_samples(now_s)) if played_ms is None else min(played_ms, sent_ms)
+            self._heard_ms = heard_ms
         self.outbox.drop()
+        self.hold.drop()
+
+    def begin_hold(self, played_ms: int | None, unsent: int | None, hold_ms: int, now_s: float) -> None:
+        """Stops the utterance as `interrupt` does, for `hold_ms`; of one that is held, the position stays.
+
+        `unsent`: the first sample of packets that were taken and not sent.
+        """
+        self.state = follow(self.state, Event.HOLD)
+        position = 0
+        if not self.hold.held:
+            clock = self.pacer.position_samples(now_s)
+            reached = max(self.pacer.sent_samples, clock)
+            if unsent is not None:
+                reached = min(reached, unsent)
+            pre_skip = self._encoder.pre_skip
+            played = clock if played_ms is None else played_ms * self._format.sample_rate_hz // 1000 + pre_skip
+            position = min(max(played, pre_skip), reached)
+            self._heard_ms = self._ms(position) if played_ms is None else min(played_ms, self._ms(reached))
+        self.hold.begin(position, hold_ms, now_s)
+
+    def end_hold(self, now_s: float) -> ContinuedMessage:
+        """Goes on from where the hold began; returns the message that says with which packet. Raises NotHeld."""
+        state = follow(self.state, Event.CONTINUE)
+        if not self.hold.held:
+            raise NotHeld(f"utterance {self.name!r} must be held to be continued, and it speaks")
+        self.state = state
+        seam = self.hold.end(now_s)
+        self._active_s = min(now_s, self._active_s + seam.held_s)
+        heard = max(0, seam.position_samples - self._encoder.pre_skip)
+        return ContinuedMessage(
+            utterance=self.name,
+            seq=seam.seq,
+            skip_samples=seam.skip_samples,
+            played_ms=self._ms(heard),
+        )
 
     def find_spoken_text(self) -> bool:
         """Does a part of the work for `interrupted`; returns whether more is left for later turns of the event loop."""
@@ -247,7 +290,11 @@ class ServerUtterance:
         spoken = self.speech.spoken_until(self._heard_ms) if with_text and self.speech and self._heard_ms else 0
         spoken = max(0, min(spoken, len(text)))
         return InterruptedMessage(
-            utterance=self.name, played_ms=self._heard_ms, text_spoken=text[:spoken], text_remaining=text[spoken:]
+            utterance=self.name,
+            played_ms=self._heard_ms,
+            text_spoken=text[:spoken],
+            text_remaining=text[spoken:],
+            hold_ms=self.hold.hold_ms,
         )
 
     # From the pipeline
@@ -350,6 +397,7 @@ class ServerUtterance:
         """Ends the utterance with an error; returns whether audio had been sent."""
         self.state = follow(self.state, Event.FAIL)
         self.outbox.drop()
+        self.hold.drop()
         return self.outbox.sent_messages > 0
 
     # To the client, as time passes
@@ -357,7 +405,7 @@ class ServerUtterance:
     def take_due_packet(self, now_s: float) -> AudioPacket | None:
         """Removes the next packet from the outbox if it is due."""
         samples = self.outbox.next_samples
-        if samples is None or self.pacer.due_s(samples, now_s) > now_s + TIMER_SLACK_S:
+        if samples is None or self.hold.held or self.pacer.due_s(samples, now_s) > now_s + TIMER_SLACK_S:
             return None
         underrun_s = self.pacer.send(samples, now_s)
         text_was_late = now_s - underrun_s <= self._text_gap_s + _TEXT_LATENCY_S
@@ -370,7 +418,9 @@ class ServerUtterance:
         if self._first_packet_s is None:
             self._first_packet_s = now_s
         self._active_s = now_s
-        return self.outbox.take()
+        packet = self.outbox.take()
+        self.hold.keep(packet, now_s)
+        return packet
 
     def credit(self, now_s: float) -> None:
         """Reports newly played frames to the speech, which generates only so far ahead of them."""
@@ -381,7 +431,7 @@ class ServerUtterance:
 
     def complete(self) -> DoneMessage | None:
         """Completes the utterance once its last packet has left; returns the closing message, None before that."""
-        if self.state is not State.DRAINING or not self.outbox.drained:
+        if self.state is not State.DRAINING or not self.outbox.drained or self.hold.held:
             return None
         self.state = follow(self.state, Event.DRAINED)
         samples = self._encoder.true_samples
@@ -432,8 +482,8 @@ class ServerUtterance:
         )
 
     def lead_s(self, now_s: float) -> float | None:
-        """Seconds of audio sent and not played yet; None before the first packet."""
-        if self._first_packet_s is None:
+        """Seconds of audio sent and not played yet; None before the first packet, and while it is held."""
+        if self._first_packet_s is None or self.hold.held:
             return None
         return (self.pacer.sent_samples - self.pacer.position_samples(now_s)) / self._format.sample_rate_hz
 
@@ -441,11 +491,17 @@ class ServerUtterance:
         """When it next has something to do without a message or a chunk; infinity for never."""
         if self.ended:
             return math.inf
-        if self.queued:
-            return self.queue_deadline_s
+        if self.hold.held:
+            return min(self.hold.until_s, self.queue_deadline_s)
+        return min(self._next_audio_s(now_s), self.queue_deadline_s)
+
+    def _next_audio_s(self, now_s: float) -> float:
+        """When it has a packet to send, or playback to report."""
         samples = self.outbox.next_samples
         if samples is not None:
             return self.pacer.due_s(samples, now_s)
+        if self.queued and self.speech is None:
+            return math.inf
         if self.speech_closed:  # drained here: the client had got all audio elsewhere
             return now_s if self.outbox.drained else math.inf
         # Frames played and not credited yet are due now: after an underrun nothing else would wake it.
@@ -453,7 +509,7 @@ class ServerUtterance:
 
     def text_deadline_s(self, timeout_s: float) -> float:
         """When it has waited `timeout_s` for text without sending audio; infinity once its text is complete."""
-        return self._active_s + timeout_s if self._open_text else math.inf
+        return self._active_s + timeout_s if self._open_text and not self.hold.held else math.inf
 
     @property
     def _open_text(self) -> bool:
@@ -463,19 +519,25 @@ class ServerUtterance:
     def starved_from_s(self, silence_s: float, total_s: float) -> float:
         """When it has held its slot for nothing for too long; infinity while it does not wait for text.
 
-        That is `silence_s` after the last text and the last audio sent, or `total_s` in all since it got the slot.
+        That is `silence_s` after the last text and the last audio sent, or `total_s` in all since it got the slot. One
+        that is held speaks for nothing as one that waits for text does, from the moment at which it was held.
         """
         granted_s = None if self.ticket is None else self.ticket.granted_s
-        if granted_s is None or self.state is not State.SPEAKING or self.outbox.next_samples is not None:
+        if granted_s is None or self.speech is None or self.speech_closed or not self.has_slot:
             return math.inf
-        if self.speech is None or not self.speech.waiting_for_text:
+        since_s = self._active_s
+        if self.hold.held:
+            since_s = self.hold.slot_judged_s
+        elif self.state is not State.SPEAKING or self.outbox.next_samples is not None:
+            return math.inf
+        elif not self.speech.waiting_for_text:
             return math.inf
         audio_s = (self.pacer.sent_samples - self._sent_before_slot) / self._format.sample_rate_hz
-        return min(max(self._active_s, granted_s) + silence_s, granted_s + audio_s + total_s)
+        return min(max(since_s, granted_s) + silence_s, granted_s + audio_s + total_s)
 
     def starving_s(self) -> float:
         """When its client is to be told that text is missing; infinity while none is."""
-        if self.speech is None or not self._open_text or not self.speech.waiting_for_text:
+        if self.speech is None or self.hold.held or not self._open_text or not self.speech.waiting_for_text:
             return math.inf
         return self._shortage.due_s()
 
@@ -492,7 +554,9 @@ class ServerUtterance:
         return self._started_s + timeout_s + _DURATION_FACTOR * audio_s
 
     def stalled_since_s(self) -> float:
-        """When the client stopped to play with audio still to come; infinity while it plays."""
+        """When the client stopped to play with audio still to come; infinity while it plays, or is to wait."""
+        if self.hold.held:
+            return math.inf
         return self.pacer.stalled_since_s() if self.outbox.next_samples is not None else math.inf
 
     def _ms(self, samples: int) -> int:

@@ -86,9 +86,15 @@ class UtteranceFactory:
         raise _unknown_voice(name, voices)
 
     def utterance(
-        self, message: Start, number: int, dictionaries: tuple[Lexicon, ...] = (), *, clients_buffer: bool = False
+        self,
+        message: Start,
+        number: int,
+        dictionaries: tuple[Lexicon, ...] = (),
+        *,
+        clients_buffer: bool = False,
+        holds_utterances: bool = False,
     ) -> ServerUtterance:
-        """Creates an utterance that waits for its ticket. `clients_buffer`: as of `WireProtocol`.
+        """Creates an utterance that waits for its ticket. `clients_buffer`, `holds_utterances`: as of `WireProtocol`.
 
         Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat, BadMessage.
         """
@@ -114,6 +120,7 @@ class UtteranceFactory:
             words=message.words,
             raw=message.framing == "raw",
             starving_ms=message.starving_ms if message.tells_starving else None,
+            kept_ms=settings.max_send_ahead_ms if holds_utterances and settings.hold_max_ms else 0,
             offsets=TextOffsets(utf16=message.offsets == "utf16"),
             traceparent=message.traceparent,
         )

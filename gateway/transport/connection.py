@@ -110,7 +110,7 @@ class Connection:
         self._next_wake_s = math.inf
         """When the writer wakes without an event."""
         self._can_receive = asyncio.Event()
-        """Wakes the reader, which waits while the backlog is long, or a message is held."""
+        """Wakes the reader, which waits while the backlog is long, or messages are deferred."""
         self._readers: dict[ServerUtterance, _Reader] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         """Suspensions, and the loading of dictionaries."""
@@ -156,7 +156,7 @@ class Connection:
                 while self._session.answer_interrupts():
                     await asyncio.sleep(0)
                     self.wake()
-                while self._session.backlog > _MAX_BACKLOG or self._session.holds:
+                while self._session.backlog > _MAX_BACKLOG or self._session.defers:
                     self._can_receive.clear()
                     await self._can_receive.wait()
         except SocketClosed:
@@ -197,7 +197,7 @@ class Connection:
                 task = self._tasks.create_task(self._read_speech(effect.utterance, effect.speech, has_room))
                 self._readers[effect.utterance] = _Reader(task, has_room)
             case SuspendSpeech():
-                self._start_job(self._suspend(effect.utterance, effect.speech))
+                self._start_job(self._suspend(effect))
             case LoadDictionaries():
                 self._start_job(self._load_dictionaries(effect))
             case CloseSpeech():
@@ -265,9 +265,10 @@ class Connection:
         self._can_receive.set()
         self.wake()
 
-    async def _suspend(self, utterance: ServerUtterance, speech: Speech) -> None:
+    async def _suspend(self, effect: SuspendSpeech) -> None:
+        utterance = effect.utterance
         try:
-            given_up = await speech.suspend()
+            given_up = await effect.speech.suspend(anywhere=effect.anywhere)
         except Exception:
             log.exception(
                 "suspending a speech failed", extra={"session": self._session.name, "utterance": utterance.id}

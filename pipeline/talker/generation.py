@@ -328,7 +328,7 @@ class Generation:
         """
         if self._closed:
             return
-        self._closed = True
+        self._closed, self._deliver = True, None
         if self._request is None or isinstance(self._error, EngineLost):
             self._engine.free(self)
             return

@@ -101,6 +101,7 @@ class UtteranceSlots:
             return
         if not given_up:
             utterance.resume(now_s)
+            utterance.hold.slot_judged_s = now_s
         elif (ticket := utterance.on_suspended()) is not None:
             self._admission.release(ticket, now_s)
             self.enqueue_again(utterance, None, now_s)
@@ -154,7 +155,7 @@ class UtteranceSlots:
             self._on_loss(utterance, utterance.speech, now_s)
         elif self._starvation.gives_way(utterance, now_s):
             utterance.suspend()
-            self._effects.add(SuspendSpeech(utterance, utterance.speech))
+            self._effects.add(SuspendSpeech(utterance, utterance.speech, anywhere=utterance.hold.held))
 
     def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:
         """When `update` is to be called again; infinity for never."""

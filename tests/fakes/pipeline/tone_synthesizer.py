@@ -157,8 +157,10 @@ class ToneSpeech:
     def needs_slot(self) -> bool:
         return self.suspended and self.made < self._speakable
 
-    async def suspend(self) -> bool:
-        if self.suspended or not self.waiting_for_text or self.closed or self._failure is not None:
+    async def suspend(self, *, anywhere: bool = False) -> bool:
+        if self.suspended or self.closed or self._failure is not None or self.finish_reason is not None:
+            return False
+        if not (self.waiting_for_text or anywhere):
             return False
         self.suspended = True
         self.suspensions += 1
