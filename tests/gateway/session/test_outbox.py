@@ -53,3 +53,23 @@ def test_drop_empties_the_outbox() -> None:
     assert outbox.next_samples is None
     assert outbox.has_room
     assert not outbox.drained
+
+
+def test_packets_that_are_put_back_leave_once_more_before_all_that_wait() -> None:
+    outbox = Outbox(7, 24_000, 160)
+    outbox.put(packets(1920, 1920, 1920))
+    sent = [outbox.take(), outbox.take()]
+    outbox.put_back(sent)
+    assert (outbox.next_seq, outbox.next_pts, outbox.next_samples) == (0, 0, 1920)
+    assert outbox.waiting_samples == 3 * 1920
+    outbox.close()
+    assert not outbox.has_room
+    assert [outbox.take() for _ in range(2)] == sent
+    assert (outbox.next_seq, outbox.next_pts) == (2, 3840)
+    last = outbox.take()
+    assert (last.header.seq, last.header.last, outbox.drained) == (2, True, True)
+    assert outbox.sent_messages == 3
+    outbox.put_back([last])
+    assert not outbox.drained
+    outbox.drop()
+    assert (outbox.next_samples, outbox.waiting_samples) == (None, 0)

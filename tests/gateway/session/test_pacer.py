@@ -156,3 +156,36 @@ def test_packets_leave_later_when_playback_starts_later() -> None:
         pacer.send(PACKET, 10.1)
     assert pacer.due_s(PACKET, 10.1) == pytest.approx(10.3 + 0.48 - 0.4)
     assert pacer.played_out_s(10.5) == pytest.approx(10.7, abs=0.002)
+
+
+def test_stopped_clock_goes_on_at_its_position_with_the_first_packet_after_it_was_rewound() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    for _ in range(5):
+        pacer.send(PACKET, 0.0)
+    pacer.stop(3000)
+    assert pacer.position_samples(0.2) == pacer.position_samples(7.0) == 3000
+    assert pacer.frames_played(7.0) == 1
+    assert pacer.next_frame_s(7.0) == math.inf
+    pacer.rewind(PACKET, 3000, 7.0)
+    assert pacer.position_samples(8.0) == 3000
+    assert pacer.due_s(PACKET, 8.0) <= 8.0
+    assert pacer.send(PACKET, 8.0) == 0.0, "no underrun"
+    assert pacer.position_samples(8.0) == pytest.approx(3000, abs=24)
+    assert pacer.position_samples(8.02) == pytest.approx(3000 + 480, abs=24)
+    for _ in range(4):
+        pacer.send(PACKET, 8.02)
+    assert pacer.due_s(PACKET, 8.02) == pytest.approx(8.0 + (6 * PACKET - 9600 - 3000 + PACKET) / RATE)
+
+
+def test_acks_from_before_the_clock_was_rewound_do_not_count() -> None:
+    pacer = Pacer(RATE, send_ahead_ms=400)
+    for _ in range(10):
+        pacer.send(PACKET, 0.0)
+    pacer.ack(9000, 0.4)
+    pacer.stop(6000)
+    pacer.rewind(3 * PACKET, 6000, 1.0)
+    pacer.send(PACKET, 2.0)
+    pacer.ack(5000, 2.01)
+    assert pacer.position_samples(2.01) >= 6000
+    pacer.ack(10**9, 2.02)
+    assert pacer.position_samples(2.02) == 4 * PACKET

@@ -17,10 +17,16 @@ from voxgate.gateway.session.timers import (
 
 
 def utterance(
-    *, stalled_s: float = math.inf, paced: bool = True, speech: object = "open", send_ahead_s: float = 0.4
+    *,
+    stalled_s: float = math.inf,
+    paced: bool = True,
+    speech: object = "open",
+    send_ahead_s: float = 0.4,
+    continued_s: float = -math.inf,
 ) -> Any:
     pacer = SimpleNamespace(send_ahead_s=send_ahead_s if paced else 0.0)
-    return SimpleNamespace(stalled_since_s=lambda: stalled_s, paced=paced, speech=speech, pacer=pacer)
+    hold = SimpleNamespace(held=False, continued_s=continued_s)
+    return SimpleNamespace(stalled_since_s=lambda: stalled_s, paced=paced, speech=speech, pacer=pacer, hold=hold)
 
 
 def test_client_that_keeps_up_has_no_deadline() -> None:
@@ -111,3 +117,10 @@ def test_unexpected_answer_changes_nothing() -> None:
     probe.on_answered()
     assert probe.unanswered_since_s() == math.inf
     assert probe.start(0.0)
+
+
+def test_probe_from_before_a_hold_counts_from_its_end() -> None:
+    probe = ReadProbe()
+    assert probe.start(10.0)
+    warn_s, close_s = SlowConsumerTimeout(probe, 5.0).deadlines_s(utterance(continued_s=20.0))
+    assert (warn_s, close_s) == (20.0 + SLOW_AFTER_S, 20.0 + 5.0 - PROBE_INTERVAL_S)
