@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from fakes.pipeline.echo_engine import END_OF_TEXT, EchoEngine
 from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
-from fakes.virtual_time import run, settle
+from fakes.virtual_time import run, settle, turns
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.checkpoint.voice_config import TextRules
 from voxgate.pipeline.errors import AtCapacity
 from voxgate.pipeline.interface import FinishReason, Prosody, SpeechChunk
@@ -259,5 +261,94 @@ def test_resuming_without_a_free_slot_is_refused(bench: Callable[..., SpeechBenc
             b.speech.resume()
             with pytest.raises(AtCapacity):
                 await asyncio.wait_for(listening, 60)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("turns_before", range(0, 24, 2))
+def test_utterance_suspended_anywhere_goes_on_in_the_middle_of_a_word(
+    bench: Callable[..., SpeechBench], turns_before: int
+) -> None:
+    """At any turn of the event loop: before its first frame, amid a generation, between two, and behind the last."""
+
+    async def scene() -> None:
+        async with bench(engine=EchoEngine(slots=1), rules=TextRules(segment_tokens=4)) as b:
+            chunks, listening = hear(b)
+            b.speech.push_text(STORY)
+            b.speech.end()
+            suspensions = 0
+            while not listening.done():
+                await turns(turns_before + suspensions)  # more each time, so that it makes progress
+                if not await b.speech.suspend(anywhere=True):
+                    await turns(1)
+                    continue
+                suspensions += 1
+                assert b.engine.free_slots == [0]
+                assert b.speech.needs_slot
+                assert not b.speech.waiting_for_text
+                await settle()
+                b.speech.resume()
+                await turns(3)
+            assert suspensions
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+            assert audio_frames(chunks) == list(range(len(b.codec.frames)))
+            assert [word.text for chunk in chunks for word in chunk.words] == STORY.split()
+            assert b.speech.finish_reason is FinishReason.END
+
+    run(scene())
+
+
+def test_text_that_comes_while_it_is_suspended_amid_speech_follows(bench: Callable[..., SpeechBench]) -> None:
+    async def scene() -> None:
+        first, rest = STORY[:20], STORY[20:]
+        async with bench(engine=EchoEngine(slots=1), lookahead_frames=2) as b:
+            b.speech.push_text(first)
+            await settle()
+            assert not b.speech.waiting_for_text
+            assert not await b.speech.suspend(), "only while it waits for text"
+            assert await b.speech.suspend(anywhere=True)
+            b.speech.push_text(rest)
+            b.speech.flush()
+            b.speech.end()
+            await settle()
+            assert not b.codec.finished
+            chunks, listening = hear(b)
+            b.speech.resume()
+            await asyncio.wait_for(listening, 60)
+            assert b.spoken() == b.tokenizer.encode_plain(STORY)
+            assert audio_frames(chunks) == list(range(len(b.codec.frames)))
+
+    run(scene())
+
+
+def test_utterance_suspended_amid_speech_is_closed_and_frees_its_slot_once(bench: Callable[..., SpeechBench]) -> None:
+    async def scene() -> None:
+        async with bench(engine=EchoEngine(slots=1), lookahead_frames=2) as b:
+            b.speech.push_text(STORY)
+            await settle()
+            assert await b.speech.suspend(anywhere=True)
+            assert not await b.speech.suspend(anywhere=True)
+            await b.speech.aclose()
+            assert b.engine.free_slots == [0]
+            assert b.over == [b.speech]
+
+    run(scene())
+
+
+def test_audio_of_a_first_frame_that_comes_too_late_is_dropped(bench: Callable[..., SpeechBench]) -> None:
+    """The slot of the codec may belong to another utterance by then; the next generation has the frame decoded."""
+
+    async def scene() -> None:
+        async with bench(engine=EchoEngine(slots=1, frame_s=1.0)) as b:
+            b.codec.slot = 3
+            b.speech.push_text(STORY)
+            b.speech.end()
+            await settle()
+            left = b.engine.opened[0]
+            assert await b.speech.suspend(anywhere=True)
+            b.speech.resume()
+            await settle()
+            left.on_audio(np.zeros(FRAME_SAMPLES, np.float32))
+            assert b.codec.sounds == []
 
     run(scene())
