@@ -13,6 +13,7 @@ from .errors import ClientError, ProtocolViolation, Refused, SessionLost, Speech
 from .events import (
     Audio,
     AudioFormat,
+    Continued,
     Done,
     Event,
     Generated,
@@ -40,6 +41,7 @@ __all__ = [
     "AudioFormat",
     "Client",
     "ClientError",
+    "Continued",
     "Done",
     "Event",
     "Generated",

@@ -61,6 +61,8 @@ class Audio:
     payload: bytes
     first: bool
     last: bool
+    skip_samples: int = 0
+    """Decoded samples to drop at its start, because they were heard before a hold; plain samples come without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,17 @@ class Interrupted:
     played_ms: int
     text_spoken: str
     text_remaining: str
+    hold_ms: int | None = None
+    """For how long it can go on; None when it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """A held utterance goes on at `played_ms`, in message `seq`, whose first `skip_samples` were heard."""
+
+    seq: int
+    skip_samples: int
+    played_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +224,7 @@ Event = (
     | Starving
     | Done
     | Interrupted
+    | Continued
     | Notice
     | Reconnecting
     | Resumed
@@ -325,7 +339,13 @@ def _done(message: Message) -> Done:
 
 
 def _interrupted(message: Message) -> Interrupted:
-    return Interrupted(int(message["played_ms"]), str(message["text_spoken"]), str(message["text_remaining"]))
+    spoken, remaining = str(message["text_spoken"]), str(message["text_remaining"])
+    hold_ms = message.get("hold_ms")
+    return Interrupted(int(message["played_ms"]), spoken, remaining, None if hold_ms is None else int(hold_ms))
+
+
+def _continued(message: Message) -> Continued:
+    return Continued(int(message["seq"]), int(message["skip_samples"]), int(message["played_ms"]))
 
 
 def _warning(message: Message) -> Notice:
@@ -355,6 +375,7 @@ _READERS: Mapping[str, Callable[[Message], Event | SpeechError]] = {
     "starving": _starving,
     "done": _done,
     "interrupted": _interrupted,
+    "continued": _continued,
     "warning": _warning,
     "error": _error,
 }

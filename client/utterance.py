@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from .errors import ClientError, ProtocolViolation, SessionLost, SpeechError
-from .events import SAMPLE_BYTES, Audio, AudioFormat, Done, Event, Interrupted, Notice, Started, Visemes, Words
+from .continuity import Continuity
+from .errors import ClientError, SessionLost, SpeechError
+from .event_queue import EventQueue
+from .events import Audio, AudioFormat, Continued, Done, Event, Interrupted, Notice, Started, Visemes, Words
 from .sent_utterance import SentUtterance
 
-T = TypeVar("T")
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 MAX_UNREAD_EVENTS = 1024
@@ -25,10 +25,14 @@ RESTORE_PAUSE_S = 0.25
 FRAGMENT_REFUSED_CODE = "text_too_long"
 TEXT_CALLS = ("text", "flush")
 """Kinds of calls after whose refusal the utterance goes on; the next call about its text raises the refusal."""
+CONTROL_CALLS = ("ack", "interrupt", "continue")
+"""Kinds of calls that are not about the text."""
+HOLD_SLACK_S = 1.0
+"""Seconds between looks whether a hold that is over was prolonged by `continue`, whose answer is under way."""
 AFTER_END_CODES = frozenset({"unknown_utterance", "utterance_ended"})
 """Codes of answers to messages that the gateway received after the utterance's end."""
 MESSAGE_REFUSED_CODES = frozenset(
-    {FRAGMENT_REFUSED_CODE, *AFTER_END_CODES, "bad_message", "duplicate_utterance", "rate_limited"}
+    {FRAGMENT_REFUSED_CODE, *AFTER_END_CODES, "bad_message", "duplicate_utterance", "not_held", "rate_limited"}
 )
 """Codes after which the gateway continues the utterance (docs/protocol.md, "Errors")."""
 
@@ -51,9 +55,7 @@ class Utterance:
         self.interrupted: Interrupted | None = None
         self._send = send
         self._events: EventQueue[Event] = EventQueue(MAX_UNREAD_EVENTS)
-        self._next_seq = 0
-        self._next_pts = 0
-        self._last_received = False
+        self._continuity = Continuity(id)
         self._refused_call: SpeechError | None = None
         self._calls = 0
         self._text_ended = False
@@ -62,6 +64,12 @@ class Utterance:
         self._interrupt_answer: asyncio.Future[Interrupted] | None = None
         self._interrupt: dict[str, Any] | None = None
         """The message that waits for that answer."""
+        self.held: Interrupted | None = None
+        """The answer to the interrupt while the utterance is held."""
+        self._hold_timer: asyncio.TimerHandle | None = None
+        self._continue_answer: asyncio.Future[Continued] | None = None
+        self._aside: list[Event] | None = None
+        """Unread audio while an interrupt that holds the utterance is not answered, and nothing while it is held."""
         self._restoring_until_s: float | None = None
         """Until when a gateway that refuses to go on with it is asked again; None once one goes on."""
         self._left_out = False
@@ -124,26 +132,65 @@ class Utterance:
         if not self.finished:
             await self._command("ack", played_samples=played_samples)
 
-    async def interrupt(self, played_ms: int | None = None, timeout_s: float = INTERRUPT_TIMEOUT_S) -> Interrupted:
+    async def interrupt(
+        self, played_ms: int | None = None, timeout_s: float = INTERRUPT_TIMEOUT_S, *, hold_ms: int | None = None
+    ) -> Interrupted:
         """Stops the utterance at the playback position `played_ms`; returns which text was spoken and which was not.
 
         Drops audio that has not been read. It can still be called after `done`, while the last audio is playing; once
         the gateway has forgotten the utterance it raises SpeechError (`unknown_utterance`). Concurrent calls share one
         answer. Raises TimeoutError after `timeout_s`. Cancelling it does not withdraw the interrupt.
+
+        With `hold_ms`, at most the session's `limits["hold_max_ms"]`, the utterance is kept for so long, and
+        `continue_speech` has it go on; the answer's `hold_ms` is None where the gateway has not kept it. Unread audio
+        before the answer's `played_ms` can still be read, so that none is missing where it goes on.
         """
         if self.interrupted is not None:
             return self.interrupted
         if self._failure is not None:
             raise self._failure
-        self._events.discard()
+        if hold_ms is None:
+            self._events.discard()
+        elif self._aside is None:
+            self._aside = self._events.remove(lambda event: isinstance(event, Audio | Done))
+            self._events.reopen()  # of a done utterance whose audio is still played
         async with asyncio.timeout(timeout_s):
-            if self._interrupt_answer is None or self._interrupt_answer.done():
-                self._interrupt_answer = asyncio.get_running_loop().create_future()
-                command: dict[str, Any] = {"type": "interrupt", "utterance": self.id, "id": self._next_id("interrupt")}
-                self._interrupt = command if played_ms is None else command | {"played_ms": played_ms}
-                await self._send(self._interrupt)
-            # Several tasks may wait for it, and any of them may be cancelled.
+            # Several tasks may wait for an answer, and any of them may be cancelled.
+            while (pending := self._pending_interrupt) is not None:
+                if self._interrupt is not None and self._interrupt.get("hold_ms") == hold_ms:
+                    return await asyncio.shield(pending)
+                await asyncio.wait({pending})
+            if self.interrupted is not None:
+                return self.interrupted
+            self._interrupt_answer = asyncio.get_running_loop().create_future()
+            command: dict[str, Any] = {"type": "interrupt", "utterance": self.id, "id": self._next_id("interrupt")}
+            options = {"played_ms": played_ms, "hold_ms": hold_ms}
+            self._interrupt = command | {name: value for name, value in options.items() if value is not None}
+            await self._send(self._interrupt)
             return await asyncio.shield(self._interrupt_answer)
+
+    @property
+    def _pending_interrupt(self) -> asyncio.Future[Interrupted] | None:
+        answer = self._interrupt_answer
+        return None if answer is None or answer.done() else answer
+
+    async def continue_speech(self, timeout_s: float = INTERRUPT_TIMEOUT_S) -> Continued:
+        """Has the held utterance go on from what was heard; the audio that was not follows, then the rest.
+
+        Its first message comes without the samples that were heard (`Audio.skip_samples`). Raises SpeechError:
+        `utterance_ended` when it is not kept any more, `not_held`, or the error that ended it. Concurrent calls share
+        one answer. Raises TimeoutError after `timeout_s`. Cancelling it does not withdraw the request.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self.held is None:
+            code = "utterance_ended" if self.finished else "not_held"
+            raise SpeechError(code, "the utterance must be held to be continued")
+        async with asyncio.timeout(timeout_s):
+            if self._continue_answer is None or self._continue_answer.done():
+                self._continue_answer = asyncio.get_running_loop().create_future()
+                await self._send({"type": "continue", "utterance": self.id, "id": self._next_id("continue")})
+            return await asyncio.shield(self._continue_answer)
 
     async def wait_for_interrupt_answer(self) -> None:
         """Waits until a pending interrupt, if any, was answered or failed. Used by the session."""
@@ -178,6 +225,8 @@ class Utterance:
         if self._asking is not None:
             self._asking.cancel()
             self._asking = None
+        if self.held is not None:  # another gateway does not have it
+            self._let_go()
         if self.finished:
             return
         if not self.restorable:
@@ -187,7 +236,7 @@ class Utterance:
         known = None
         if (started := self.started) is not None:
             known = {"voice": started.voice, "language": started.language, "seed": started.seed}
-        yield from self.sent.messages(known, self._next_seq, last=self._last_received)
+        yield from self.sent.messages(known, self._continuity.next_seq, last=self._continuity.last_received)
 
     def leave_out(self, error: SpeechError) -> bool:
         """Whether the error only says that a gateway which shuts down does not begin it: another one will."""
@@ -237,24 +286,32 @@ class Utterance:
                 if again:
                     return
             case Audio():
-                self._check_continuity(event)
+                event = self._continuity.check(event, self.format)
             case Words():
                 self.sent.words += len(event.words)
             case Visemes():
                 self.sent.visemes += len(event.visemes)
             case Interrupted():
-                self.interrupted = event
+                self._take_interrupted(event)
                 if self._interrupt_answer is not None and not self._interrupt_answer.done():
                     self._interrupt_answer.set_result(event)
+            case Continued():
+                self._continuity.rewind(event)
+                self._end_hold()
+                if self._continue_answer is not None and not self._continue_answer.done():
+                    self._continue_answer.set_result(event)
             case Done():
-                self._check_complete(event)
+                self._continuity.check_complete(event, self.format)
                 self.done = event
             case _:
                 pass
         if self._moved and isinstance(event, Audio | Done):
             await self._repeat_interrupt()
-        await self._events.put(event)
-        if self.finished:
+        if self._aside is None or not isinstance(event, Audio | Done):
+            await self._events.put(event)
+        elif self.held is None:
+            self._aside.append(event)
+        if self.finished and self._aside is None:
             self._events.close()
 
     def notify(self, event: Event) -> None:
@@ -266,8 +323,54 @@ class Utterance:
         if not self.finished:
             self._failure = error
         self._events.close(error)
-        if self._interrupt_answer is not None and not self._interrupt_answer.done():
-            self._interrupt_answer.set_exception(error)
+        self._end_hold()
+        for answer in (self._interrupt_answer, self._continue_answer):
+            if answer is not None and not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # an error that nothing waits for is not to be logged
+
+    # Holds
+
+    def _take_interrupted(self, event: Interrupted) -> None:
+        if event.hold_ms is None:
+            self._end_hold()
+            self.interrupted = event
+            return
+        unread = self._aside or []
+        self._end_hold()
+        position = event.played_ms * self.format.sample_rate // 1000 + self.format.pre_skip
+        self._events.put_back([each for each in unread if isinstance(each, Audio) and each.pts < position])
+        self.held, self.done, self._aside = event, None, []
+        self._hold_timer = asyncio.get_running_loop().call_later(event.hold_ms / 1000, self._hold_over)
+
+    def _hold_over(self) -> None:
+        """The gateway has let the utterance go, unless it has been asked to go on."""
+        if self._continue_answer is not None and not self._continue_answer.done():
+            self._hold_timer = asyncio.get_running_loop().call_later(HOLD_SLACK_S, self._hold_over)
+        else:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """The held utterance is over: it ends as an interrupted one."""
+        self.interrupted = self.held
+        self._end_hold()
+        self._events.close()
+        if self._continue_answer is not None and not self._continue_answer.done():
+            self._continue_answer.set_exception(SpeechError("utterance_ended", "the utterance is not held any more"))
+            self._continue_answer.exception()  # as in `fail`
+
+    def _end_hold(self) -> None:
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+        self.held = self._hold_timer = self._aside = None
+
+    def _hold_refused(self) -> None:
+        """The gateway has refused to hold the utterance, which goes on with the audio that was put aside."""
+        if self.held is None and self._aside is not None:
+            self._events.put_back(self._aside)
+            self._aside = None
+            if self.finished:
+                self._events.close()
 
     async def _receive_error(self, error: SpeechError) -> None:
         if error.code not in AFTER_END_CODES and self._asks_again(error):
@@ -276,10 +379,16 @@ class Utterance:
         refused = error.code in MESSAGE_REFUSED_CODES
         # The refusal of an earlier call is not the answer to an interrupt.
         answers = not refused or call in ("", "interrupt")
-        if answers and self._interrupt_answer is not None and not self._interrupt_answer.done():
+        if call == "continue" and self._continue_answer is not None and not self._continue_answer.done():
+            self._continue_answer.set_exception(error)
+            if error.code in AFTER_END_CODES and self.held is not None:
+                self._let_go()
+                return
+        elif answers and self._interrupt_answer is not None and not self._interrupt_answer.done():
             self._interrupt_answer.set_exception(error)
+            self._hold_refused()
         if error.code == FRAGMENT_REFUSED_CODE or error.code in AFTER_END_CODES or (refused and self._survives(call)):
-            if error.code not in AFTER_END_CODES and call not in ("ack", "interrupt"):
+            if error.code not in AFTER_END_CODES and call not in CONTROL_CALLS:
                 self._refused_call = error
                 self.sent.forget(error.message_id or "")
             await self._events.put(Notice(error.code, error.message))
@@ -290,7 +399,7 @@ class Utterance:
 
     def _survives(self, call: str) -> bool:
         """Whether the utterance goes on when that call is refused: the caller still learns of it."""
-        return call in ("ack", "interrupt") or (call in TEXT_CALLS and not self._text_ended)
+        return call in CONTROL_CALLS or (call in TEXT_CALLS and not self._text_ended)
 
     def _raise_refusal(self) -> None:
         refused, self._refused_call = self._refused_call, None
@@ -313,79 +422,3 @@ class Utterance:
         except SessionLost as lost:
             # An error that the gateway sent before it closed the connection is more precise.
             raise self._failure or lost from None
-
-    def _check_continuity(self, audio: Audio) -> None:
-        problem = None
-        if audio.seq != self._next_seq:
-            problem = f"seq must be {self._next_seq}, got {audio.seq}"
-        elif audio.pts != self._next_pts:
-            problem = f"pts must be {self._next_pts}, got {audio.pts}"
-        elif audio.first != (audio.seq == 0):
-            problem = "the flag of the first message is wrong"
-        elif self._last_received:
-            problem = "audio after the last message"
-        elif (size := SAMPLE_BYTES.get(self.format.codec)) and len(audio.payload) != size * audio.samples:
-            problem = f"{audio.samples} samples must have {size * audio.samples} bytes, got {len(audio.payload)}"
-        if problem is not None:
-            raise ProtocolViolation(f"utterance {self.id}, message {audio.seq}: {problem}")
-        self._next_seq += 1
-        self._next_pts += audio.samples
-        self._last_received = audio.last
-
-    def _check_complete(self, done: Done) -> None:
-        received = self._next_pts - self.format.pre_skip
-        # Coded packets have a fixed length: the last one may end with padding.
-        complete = received == done.samples if self.format.codec in SAMPLE_BYTES else received >= done.samples
-        if not complete or not self._last_received:
-            raise ProtocolViolation(f"utterance {self.id}: done after {received} of {done.samples} samples")
-
-
-class EventQueue(Generic[T]):
-    """A bounded queue from the session's reader to the reader of one utterance; its end can carry an error."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._items: deque[T] = deque()
-        self._changed = asyncio.Event()
-        self._closed = False
-        self._error: Exception | None = None
-
-    async def put(self, item: T) -> None:
-        """Appends `item`; waits while the queue is full, does nothing once it is closed. Cancelling appends nothing."""
-        while len(self._items) >= self._capacity and not self._closed:
-            await self._wait_for_change()
-        self.append(item)
-
-    def append(self, item: T) -> None:
-        """Appends `item` although the queue may be full; does nothing once it is closed."""
-        if not self._closed:
-            self._items.append(item)
-            self._changed.set()
-
-    async def get(self) -> T | None:
-        """Returns the next item; None, or the error of `close` raised, after the last. Cancelling loses no item."""
-        while not self._items:
-            if self._closed:
-                if self._error is not None:
-                    raise self._error
-                return None
-            await self._wait_for_change()
-        item = self._items.popleft()
-        self._changed.set()
-        return item
-
-    def close(self, error: Exception | None = None) -> None:
-        """Ends the queue after its present items, with `error` if given. Only the first call counts."""
-        if not self._closed:
-            self._closed = True
-            self._error = error
-        self._changed.set()
-
-    def discard(self) -> None:
-        """Drops the present items and ends the queue."""
-        self._items.clear()
-        self.close()
-
-    async def _wait_for_change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()

@@ -192,8 +192,8 @@ class Settings(BaseModel):
 
     hold_max_ms: Annotated[int, Field(ge=0, le=60_000)] = Field(
         10_000,
-        description="Most milliseconds for which an interrupted utterance is kept to go on if its client asks for it, 0 "
-        "to 60000; 0: never.",
+        description="Most milliseconds for which an interrupted utterance is kept, if its client asks for it, so that "
+        "it can go on, 0 to 60000; 0: none is kept.",
     )
 
     # Pacing

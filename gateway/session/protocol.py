@@ -110,6 +110,15 @@ class WireProtocol:
 
 
 MESSAGE_ERROR_CODES = frozenset(
-    error.code for error in (BadMessage, TextTooLong, RateLimited, UnknownUtterance, DuplicateUtterance, UtteranceEnded, NotHeld)
+    error.code
+    for error in (
+        BadMessage,
+        TextTooLong,
+        RateLimited,
+        UnknownUtterance,
+        DuplicateUtterance,
+        UtteranceEnded,
+        NotHeld,
+    )
 )
 """Codes of errors that refuse one message; every other error ends its utterance (docs/protocol.md, "Errors")."""

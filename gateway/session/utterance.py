@@ -254,14 +254,14 @@ class ServerUtterance:
         self.state = follow(self.state, Event.HOLD)
         position = 0
         if not self.hold.held:
-            clock = self.pacer.position_samples(now_s)
+            pre_skip, clock = self._encoder.pre_skip, self.pacer.position_samples(now_s)
             reached = max(self.pacer.sent_samples, clock)
             if unsent is not None:
                 reached = min(reached, unsent)
-            pre_skip = self._encoder.pre_skip
-            played = clock if played_ms is None else played_ms * self._format.sample_rate_hz // 1000 + pre_skip
-            position = min(max(played, pre_skip), reached)
-            self._heard_ms = self._ms(position) if played_ms is None else min(played_ms, self._ms(reached))
+            heard_ms = self._ms(max(0, clock - pre_skip)) if played_ms is None else played_ms
+            self._heard_ms = min(heard_ms, self._ms(max(0, reached - pre_skip)))
+            # Of whole milliseconds, so that the client knows the very sample.
+            position = min(self._heard_ms * self._format.sample_rate_hz // 1000 + pre_skip, reached)
         self.hold.begin(position, hold_ms, now_s)
 
     def end_hold(self, now_s: float) -> ContinuedMessage:
@@ -272,12 +272,10 @@ class ServerUtterance:
         self.state = state
         seam = self.hold.end(now_s)
         self._active_s = min(now_s, self._active_s + seam.held_s)
-        heard = max(0, seam.position_samples - self._encoder.pre_skip)
+        if seam.moved:
+            self._heard_ms = self._ms(max(0, seam.position_samples - self._encoder.pre_skip))
         return ContinuedMessage(
-            utterance=self.name,
-            seq=seam.seq,
-            skip_samples=seam.skip_samples,
-            played_ms=self._ms(heard),
+            utterance=self.name, seq=seam.seq, skip_samples=seam.skip_samples, played_ms=self._heard_ms
         )
 
     def find_spoken_text(self) -> bool:
@@ -528,9 +526,9 @@ class ServerUtterance:
         since_s = self._active_s
         if self.hold.held:
             since_s = self.hold.slot_judged_s
-        elif self.state is not State.SPEAKING or self.outbox.next_samples is not None:
-            return math.inf
-        elif not self.speech.waiting_for_text:
+        elif (
+            self.state is not State.SPEAKING or self.outbox.next_samples is not None or not self.speech.waiting_for_text
+        ):
             return math.inf
         audio_s = (self.pacer.sent_samples - self._sent_before_slot) / self._format.sample_rate_hz
         return min(max(since_s, granted_s) + silence_s, granted_s + audio_s + total_s)

@@ -18,6 +18,8 @@ class Seam:
     skip_samples: int
     position_samples: int
     """The next sample to be heard, counted like `pts`."""
+    moved: bool
+    """Whether that is behind what was heard, because the packets in between are not kept."""
     held_s: float
     """How long the utterance was held."""
 
@@ -78,7 +80,7 @@ class Hold:
         seq, pts = self._outbox.next_seq, self._outbox.next_pts
         position = max(self._position, pts)
         self._pacer.rewind(pts, position, held_s)
-        return Seam(seq, position - pts, position, held_s)
+        return Seam(seq, position - pts, position, position > self._position, held_s)
 
     def drop(self) -> None:
         """Forgets everything: the utterance has ended."""

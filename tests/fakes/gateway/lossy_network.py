@@ -23,6 +23,7 @@ from voxgate.gateway.observability.events import Observer
 from voxgate.gateway.protocols.native import NativeProtocol, find_resume
 from voxgate.gateway.session.admission import AdmissionQueue
 from voxgate.gateway.session.checkpoints.trail import Checkpoints
+from voxgate.gateway.session.outbox import EncoderFactory
 from voxgate.gateway.session.utterance_factory import UtteranceFactory
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.transport.connection import SocketClosed, SpeechCloser
@@ -193,13 +194,19 @@ class LossyNetwork:
     """A gateway of which clients are connected by `LossyConnection`s. `reachable` says whether new ones succeed."""
 
     def __init__(
-        self, synthesizer: object, observer: Observer | None = None, *, checkpoints: bool = False, **options: object
+        self,
+        synthesizer: object,
+        observer: Observer | None = None,
+        *,
+        checkpoints: bool = False,
+        encoder: EncoderFactory = FakeEncoder,
+        **options: object,
     ) -> None:
         self.settings = Settings(**options)  # type: ignore[arg-type]  # names are checked by the model
         self.synthesizer = synthesizer
         self.observer = observer or Observer()
         self.reachable = True
-        self._checkpoints = checkpoints
+        self._checkpoints, self._encoder = checkpoints, encoder
         self.connections: list[LossyConnection] = []
         self._callers: dict[str, Caller] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -215,7 +222,7 @@ class LossyNetwork:
             caller_share=settings.caller_share,
         )
         self.closer = SpeechCloser(self.admission)
-        factory = UtteranceFactory(settings, synthesizer, FakeEncoder)  # type: ignore[arg-type]  # as above
+        factory = UtteranceFactory(settings, synthesizer, self._encoder)  # type: ignore[arg-type]  # as above
         if self._checkpoints:
             made = Checkpoints(_key, synthesizer.identity, clock=asyncio.get_running_loop().time)  # type: ignore[attr-defined]  # as above
             factory = replace(factory, checkpoints=made)

@@ -372,7 +372,7 @@ def test_hold_without_utterance_holds_all_that_the_client_plays() -> None:
             socket.put(type="text", utterance="open", text=OTHER)
             socket.put(type="end", utterance="open")
             await socket.until("done", 4)
-            assert s16le(tone_pcm(TEXT)) == b"".join(dict((h.seq, p) for h, p in socket.audio(2)).values())
+            assert s16le(tone_pcm(TEXT)) == b"".join({h.seq: p for h, p in socket.audio(2)}.values())
 
     run(scene())
 
