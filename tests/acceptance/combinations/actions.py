@@ -342,6 +342,28 @@ async def lose_connection(world: World, chance: random.Random) -> str:
     return f"after {silent_s:g} s without reading, for {pause_s:g} s, asked for {said or 'nothing'}" if lost else said
 
 
+HELD_MS = 10_000
+"""For how long a listener has its speech kept; it goes on earlier."""
+
+
+@action(4)
+async def hold_speech(world: World, chance: random.Random) -> str:
+    """The listener interrupts what it hears, perhaps to lose its connection too, and then wants to hear the rest."""
+    listener = world.listener
+    speaking = [(name, each) for name, each in listener.received.items() if not each.over.done() and each.started_s]
+    if not speaking or listener.closed.done():
+        return ""
+    name, received = chance.choice(speaking)
+    world.held.add(received)
+    world.disturbed.add(received)
+    listener.send(type="interrupt", utterance=name, hold_ms=HELD_MS)
+    lost = chance.random() < 0.3 and await lose_connection(world, chance)
+    await asyncio.sleep(held_s := chance.choice([0, 0.02, 0.3, 1.2, 4.0]))
+    if not listener.closed.done():
+        listener.send(type="continue", utterance=name)
+    return f"{name}, for {held_s:g} s{', connection lost ' + lost if lost else ''}"
+
+
 async def _resume(world: World, chance: random.Random, peer: Peer, fields: dict[str, object]) -> None:
     """Connects another peer that resumes the session of `peer`, with these fields in place of the right ones."""
     headers, query = _credentials(world, chance) if chance.random() < 0.2 else (peer.headers, "")

@@ -55,7 +55,7 @@ class SlotWitness(Witness):
     6. An utterance is refused at once only if its caller has its share of the queue, or the queue is full and no other
        caller would keep as many places there after giving one up.
     7. A place is taken away only in a full queue, from the caller with most, for one that then has no more.
-    8. No time in the queue ends while an utterance that waits for text has held its slot without audio for as long,
+    8. No time in the queue ends while an utterance on hold or without text has had its slot without audio for as long,
        unless its client does not read or has lost its connection, which have limits of their own. Of the latter: none
        ends while a session has had a slot without a connection for `ABSENT_S` before it began.
     """
@@ -171,10 +171,14 @@ class SlotWitness(Witness):
                 self._fault("a caller below its share waits while a slot is free", name, now_s)
 
     def _starving(self, now_s: float) -> Iterator[str]:
-        """Callers of utterances that wait for text, and have held their slots for a whole wait without audio."""
+        """Callers of utterances on hold or without text that have had slots for a whole wait without audio."""
         for session in self._sessions:
             for each in session.active if self._reads(session) and not session.backlog else ():
                 granted_s = None if each.ticket is None else each.ticket.granted_s
+                if granted_s is not None and each.has_slot and each.hold.since_s is not None:
+                    if now_s - max(granted_s, each.hold.since_s) >= self._wait_s:
+                        yield session._caller.name
+                    continue
                 if granted_s is None or each.state is not State.SPEAKING or each.outbox.next_samples is not None:
                     continue
                 if each.speech is None or not each.speech.waiting_for_text:

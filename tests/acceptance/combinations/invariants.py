@@ -140,7 +140,7 @@ def _utterance_fault(world: World, received: ReceivedUtterance) -> str:
         return received.mismatch
     allowed = CROWDED_OUTCOMES.union(*(EXCUSED_OUTCOMES.get(what, set()) for what in world.happened))
     if received.outcome != "done":
-        if received.outcome == "at_capacity" and received.started_s is not None:
+        if received.outcome == "at_capacity" and received.started_s is not None and received not in world.held:
             return "at_capacity after it was started"
         return "" if received.outcome in allowed else f"ended by {received.outcome} {received.end}"
     assert received.started_s is not None, "audio follows `started`"

@@ -154,7 +154,9 @@ class World:
         self.utterances: list[ReceivedUtterance] = []
         """What the listeners asked for."""
         self.disturbed: set[ReceivedUtterance] = set()
-        """Those whose listener had no connection for a while: their audio may come late."""
+        """Those whose listener had no connection for a while, or held them: their audio may come late."""
+        self.held: set[ReceivedUtterance] = set()
+        """Those that were held: others may have got their slots."""
         self.drain: asyncio.Task[None] | None = None
         self._engine: asyncio.Task[None] | None = None
         self._numbers = itertools.count()

@@ -100,6 +100,8 @@ NATIVE: Messages = [
     {"type": "flush", "utterance": "a"},
     {"type": "end", "utterance": "a"},
     {"type": "interrupt", "utterance": "b", "played_ms": 200},
+    {"type": "interrupt", "utterance": "a", "played_ms": 200, "hold_ms": 5000},
+    {"type": "continue", "utterance": "a"},
     {"type": "ack", "utterance": "a", "played_samples": 1920},
     {"type": "ping", "id": "x"},
 ]  # fmt: skip

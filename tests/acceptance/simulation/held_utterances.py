@@ -77,6 +77,8 @@ def plan(chance: random.Random) -> Plan:
         after_s = chance.choice([chance.uniform(0, 0.1), chance.uniform(0, 1), chance.uniform(0, 3)])
         behind_ms = chance.choice([None, None, 0, chance.randint(0, 390), chance.randint(0, 390)])
         during = chance.choice(["", "", "", "lose connection", "lose engine", "others wait"])
+        if during in [each.during for each in holds]:
+            during = ""  # an utterance survives three losses of the engine, of all three clients
         holds.append(Hold(after_s, held_s, behind_ms, during))
     fragments = plan_text(chance).utterances[0] * 2
     return Plan(fragments, chance.choice(FORMATS), chance.choice(["playback", "playback", "none"]), holds)

@@ -48,7 +48,7 @@ class SessionWalk:
         self.admission = AdmissionQueue(lambda: self.synthesizer.slots, 2, 3000)
         self.factory = UtteranceFactory(self.settings, self.synthesizer, FakeEncoder)
         self.closing: list[ServerUtterance] = []
-        self.suspending: list[tuple[ServerUtterance, ToneSpeech]] = []
+        self.suspending: list[tuple[ServerUtterance, ToneSpeech, bool]] = []
         self.connect()
 
     def connect(self) -> None:
@@ -59,6 +59,7 @@ class SessionWalk:
         self.closed_speeches: set[ServerUtterance] = set()
         self.next_seq: dict[int, int] = {}
         self.ended: set[int] = set()
+        self.held: set[int] = set()
         self.numbers: dict[str, int] = {}
         self.closed = False
         self.session.open(0.0)
@@ -97,11 +98,14 @@ class SessionWalk:
             {"type": "interrupt"},
             {"type": "interrupt", "utterance": name},
             {"type": "interrupt", "utterance": name, "played_ms": self.chance.randrange(5000)},
+            {"type": "interrupt", "utterance": name, "hold_ms": self.chance.choice([1, 300, 5000, 10_001])},
+            {"type": "interrupt", "hold_ms": 5000},
+            {"type": "continue", "utterance": name},
             {"type": "ack", "utterance": name, "played_samples": self.chance.randrange(100_000)},
             {"type": "ping"},
             "garbage",
         ]
-        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 1, 3, 1, 0.1]
+        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 1, 3, 0.2, 6, 3, 1, 0.1]
         chosen = self.chance.choices(kinds, weights)[0]
         self.session.receive(chosen if isinstance(chosen, str) else json.dumps(chosen), self.now_s)
 
@@ -155,8 +159,9 @@ class SessionWalk:
         """Confirm that a speech has given its slot up, or that it keeps it because text came."""
         if not self.suspending:
             return
-        utterance, speech = self.suspending.pop(self.chance.randrange(len(self.suspending)))
-        given_up = speech in self.synthesizer.open_speeches and speech.waiting_for_text and not utterance.speech_closed
+        utterance, speech, anywhere = self.suspending.pop(self.chance.randrange(len(self.suspending)))
+        given_up = speech in self.synthesizer.open_speeches and not utterance.speech_closed
+        given_up = given_up and (speech.waiting_for_text or (anywhere and speech.finish_reason is None))
         if given_up:
             speech.suspended = True
             self.synthesizer.freed(speech)
@@ -189,14 +194,15 @@ class SessionWalk:
                     assert not self.closed
                     assert header.number not in self.ended
                     assert header.number == utterance.number
+                    assert header.number not in self.held
                     assert header.seq == self.next_seq[header.number]
                     self.next_seq[header.number] += 1
                 case ReadSpeech(utterance=utterance):
                     assert utterance not in self.closed_speeches
                     self.listening.add(utterance)
-                case SuspendSpeech(utterance=utterance, speech=speech):
+                case SuspendSpeech(utterance=utterance, speech=speech, anywhere=anywhere):
                     assert isinstance(speech, ToneSpeech)
-                    self.suspending.append((utterance, speech))
+                    self.suspending.append((utterance, speech, anywhere))
                 case CloseSpeech(utterance=utterance):
                     self.start_closing(utterance)
                 case CloseSocket():
@@ -213,16 +219,28 @@ class SessionWalk:
             self.numbers[name] = message["number"]
             self.next_seq[message["number"]] = 0
         elif kind == "starving":
-            assert self.numbers[name] not in self.ended
+            assert self.numbers[name] not in self.ended | self.held
             assert 0 <= message["audio_ms"] <= 400
         elif kind == "visemes":
             assert self.numbers[name] not in self.ended
             assert message["visemes"]
+        elif kind == "continued":
+            number = self.numbers.get(name, 0)
+            assert message["seq"] <= self.next_seq.get(number, 0), "a gap"
+            self.next_seq[number] = message["seq"]
+            self.held.discard(number)
+            self.ended.discard(number)
         elif kind == "done":
             # An interrupt may still be answered, so only audio is over.
             self.ended.add(self.numbers[name])
-        elif kind == "interrupted" or (kind == "error" and name and message["code"] not in MESSAGE_REFUSED_CODES):
+        elif kind == "interrupted" and "hold_ms" in message:
+            self.held.add(self.numbers.get(name, 0))
+        elif kind == "interrupted":
             self.ended.add(self.numbers.pop(name, 0))
+        elif kind == "error" and name and message["code"] not in MESSAGE_REFUSED_CODES:
+            number = self.numbers.get(name, 0)
+            if number not in self.ended:  # otherwise it refuses another start
+                self.ended.add(self.numbers.pop(name, 0))
 
     def start_closing(self, utterance: ServerUtterance) -> None:
         assert utterance not in self.closed_speeches, "a speech is closed once"

@@ -20,6 +20,8 @@ from voxgate.loadtest.virtual_user import Playback
 RATE_HZ = 24_000
 INITIAL_BURST_MESSAGES = 6
 """Messages that come at once when speech starts; the gaps between them say nothing about the pace."""
+RECENT_MESSAGES = 64
+"""More messages of 80 ms than may come again."""
 
 
 @lru_cache(1024)
@@ -56,16 +58,39 @@ class ReceivedUtterance:
     _digest: Any = field(default_factory=hashlib.sha256)
     _next_seq: int = 0
     _next_pts: int = 0
+    _recent: dict[int, tuple[AudioHeader, int]] = field(default_factory=dict)
+    """Header and hash of the `RECENT_MESSAGES` last messages, by number: these may come again after a hold."""
+    _again_seq: int | None = None
+    """Number of the next message that comes again."""
+
+    def rewind(self, seq: int) -> None:
+        """The utterance goes on after a hold: messages from `seq` on come again, unchanged."""
+        if seq > self._next_seq:
+            self.disorder = self.disorder or f"goes on with seq {seq}, not at most {self._next_seq}"
+        self._again_seq = seq
+
+    def _take_again(self, header: AudioHeader, payload: bytes) -> bool:
+        if self._again_seq is None or self._again_seq >= self._next_seq:
+            self._again_seq = None
+            return False
+        if header.seq != self._again_seq or self._recent.get(header.seq) != (header, hash(payload)):
+            self.disorder = self.disorder or f"seq {header.seq} came again as another, {self._again_seq} was due"
+        self._again_seq += 1
+        return True
 
     def take(self, message: bytes, at_s: float) -> None:
         """Add an audio message."""
         header, payload = AudioHeader.unpack(message)
+        if self._take_again(header, payload):
+            return
         if (header.seq, header.pts) != (self._next_seq, self._next_pts):
             self.disorder = self.disorder or f"seq {header.seq} pts {header.pts}, not {self._next_seq} {self._next_pts}"
         if self.over.done():
             self.disorder = self.disorder or f"audio after {self.over.result()}"
         self._next_seq = header.seq + 1
         self._next_pts = header.pts + header.samples
+        self._recent[header.seq] = (header, hash(payload))
+        self._recent.pop(header.seq - RECENT_MESSAGES, None)
         self._digest.update(payload)
         self.playback.arrive(at_s, header.pts, header.samples)
 

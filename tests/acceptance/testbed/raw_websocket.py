@@ -189,7 +189,9 @@ class RawClient(RawWebSocket):
         elif kind == "started":
             received.started_s = self.now()
             self._by_number[message["number"]] = received
-        elif kind in ("done", "interrupted"):
+        elif kind == "continued":
+            received.rewind(message["seq"])
+        elif kind in ("done", "interrupted") and "hold_ms" not in message:
             received.finish(kind, self.now(), message)
         elif kind == "error" and message["code"] not in MESSAGE_ERRORS:
             received.finish(message["code"], self.now(), message)
