@@ -21,63 +21,7 @@ from voxgate.client import (
     connect,
 )
 from voxgate.client.events import Done, Started
-from voxgate.client.utterance import EventQueue, Utterance
-
-
-async def test_put_waits_while_the_queue_is_full() -> None:
-    queue: EventQueue[int] = EventQueue(1)
-    await queue.put(1)
-    second = asyncio.ensure_future(queue.put(2))
-    await asyncio.wait([second], timeout=0)
-    assert not second.done()
-    assert await queue.get() == 1
-    await second
-    assert await queue.get() == 2
-
-
-async def test_get_waits_while_the_queue_is_empty() -> None:
-    queue: EventQueue[int] = EventQueue(1)
-    first = asyncio.ensure_future(queue.get())
-    await asyncio.wait([first], timeout=0)
-    assert not first.done()
-    await queue.put(1)
-    assert await first == 1
-
-
-async def test_cancelled_get_loses_no_item() -> None:
-    queue: EventQueue[int] = EventQueue(1)
-    first = asyncio.ensure_future(queue.get())
-    await asyncio.wait([first], timeout=0)
-    await queue.put(1)
-    first.cancel()
-    await asyncio.wait([first])
-    assert await queue.get() == 1
-
-
-async def test_close_ends_after_the_queued_items() -> None:
-    queue: EventQueue[int] = EventQueue(2)
-    await queue.put(1)
-    queue.close(ValueError("over"))
-    assert await queue.get() == 1
-    with pytest.raises(ValueError, match="over"):
-        await queue.get()
-
-
-async def test_only_the_first_close_counts() -> None:
-    queue: EventQueue[int] = EventQueue(1)
-    queue.close()
-    queue.close(ValueError("late"))
-    assert await queue.get() is None
-
-
-async def test_discard_releases_a_waiting_put() -> None:
-    queue: EventQueue[int] = EventQueue(1)
-    await queue.put(1)
-    second = asyncio.ensure_future(queue.put(2))
-    await asyncio.wait([second], timeout=0)
-    queue.discard()
-    await second
-    assert await queue.get() is None
+from voxgate.client.utterance import Utterance
 
 
 async def test_speech_begins_before_the_text_ends(gateway: FakeGateway) -> None:

@@ -175,6 +175,60 @@ const scenarios = {
       return answers.map(({ text_spoken }) => text_spoken);
     }
   },
+  async hold() {
+    const session = await connect(url);
+    const utterance = session.utterance({ seed: 7 });
+    utterance.send(process.argv[4]);
+    utterance.end();
+    let heard = Buffer.alloc(0);
+    const log = [];
+    const listen = async (until) => {
+      for await (const event of utterance) {
+        if (event.type === "audio") heard = Buffer.concat([heard, event.payload]);
+        else if (event.type !== "generated") log.push(event.type);
+        if (await until(event)) return;
+      }
+    };
+    const hold = async () => {
+      const playedMs = Math.floor(heard.length / 48) - 130;
+      const { hold_ms } = await utterance.interrupt(playedMs, { holdMs: 5000 });
+      heard = heard.subarray(0, playedMs * 48);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      return [playedMs, hold_ms, (await utterance.continueSpeech()).played_ms];
+    };
+    let first;
+    await listen(({ type, seq }) => {
+      if (type === "audio" && seq === 8) first ??= hold();
+    });
+    const second = await hold(); // of the done utterance
+    await listen(() => false);
+    const refused = await failure(() => utterance.continueSpeech());
+    const let_go = session.utterance();
+    let_go.send(process.argv[4]);
+    const ended = (async () => {
+      for await (const event of let_go) if (event.type === "audio" && event.seq === 2) let_go.interrupt(80, { holdMs: 100 });
+    })();
+    await ended;
+    const late = await failure(() => let_go.continueSpeech());
+    session.close();
+    const sha256 = createHash("sha256").update(heard).digest("hex");
+    return { sha256, first: await first, second, log, refused: refused.code, late: late.code };
+  },
+  async hold_refused() {
+    const session = await connect(url);
+    const utterance = session.utterance({ seed: 7 });
+    utterance.send(process.argv[4]);
+    utterance.end();
+    const hash = createHash("sha256");
+    let refused;
+    for await (const event of utterance) {
+      if (event.type !== "audio") continue;
+      hash.update(event.payload);
+      if (event.seq === 3) refused = failure(() => utterance.interrupt(0, { holdMs: session.info.limits.hold_max_ms + 1 }));
+    }
+    session.close();
+    return { sha256: hash.digest("hex"), refused: (await refused).code, done: utterance.done.type };
+  },
   async interrupt_lost() {
     const session = await connect(url);
     const utterance = session.utterance();

@@ -61,6 +61,25 @@ async def test_repeated_interrupts_share_one_answer() -> None:
     assert len([m for m in gateway.received if m["type"] == "interrupt"]) == 1
 
 
+async def test_held_speech_goes_on_from_what_was_heard() -> None:
+    text = "The weather is fine today and will stay so."
+    async with loopback.gateway() as served:
+        result = await run_script(SCRIPT, f"ws://127.0.0.1:{served.port}", "hold", text)
+    for played_ms, hold_ms, continued_ms in (result["first"], result["second"]):
+        assert (hold_ms, continued_ms) == (5000, played_ms)
+    assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(text))).hexdigest()
+    assert result["log"] == ["started", "interrupted", "continued", "done", "interrupted", "continued", "done"]
+    assert (result["refused"], result["late"]) == ("utterance_ended", "utterance_ended")
+
+
+async def test_refused_hold_leaves_the_speech_as_it_is() -> None:
+    text = "The weather is fine today and will stay so."
+    async with loopback.gateway() as served:
+        result = await run_script(SCRIPT, f"ws://127.0.0.1:{served.port}", "hold_refused", text)
+    assert (result["refused"], result["done"]) == ("bad_message", "done")
+    assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(text))).hexdigest()
+
+
 async def test_interrupt_of_a_lost_utterance_fails_at_once() -> None:
     async with fake_gateway() as gateway:
         gateway.script["Boom."] = [1011]

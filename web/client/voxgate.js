@@ -15,6 +15,7 @@ export const PROTOCOL = 1;
 const SAMPLE_BYTES = { pcm: 2, pcm_f32: 4, mulaw: 1, alaw: 1 }; // of codecs whose payloads are plain samples
 const OPEN_TIMEOUT_MS = 10_000;
 const INTERRUPT_TIMEOUT_MS = 10_000;
+const HOLD_SLACK_MS = 1000; // between looks whether a hold that is over was ended by `continue`, whose answer is under way
 const MAX_UNREAD = 4096; // events of one utterance (5 minutes of default packets); reading a WebSocket cannot be paused
 // These answer a mistake of the client, which the next connection would meet again (docs/protocol.md, "Errors").
 const MISTAKE_CLOSE_CODES = new Set([1003, 1007, 1008, 1009]);
@@ -62,7 +63,10 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @typedef {{type: "done", reason: "end"|"length", characters: number, frames: number, samples: number,
  *   audio_ms: number, ttfa_ms: number, pronunciations?: string[]}} Done `frames` of the talker; `pronunciations`: terms
  *   that were spoken in another form
- * @typedef {{type: "interrupted", played_ms: number, text_spoken: string, text_remaining: string}} Interrupted
+ * @typedef {{type: "interrupted", played_ms: number, text_spoken: string, text_remaining: string, hold_ms?: number}} Interrupted
+ *   with `hold_ms` the utterance is kept for so long
+ * @typedef {{type: "continued", seq: number, skip_samples: number, played_ms: number}} Continued a held utterance goes on
+ *   at `played_ms`, in message `seq`
  * @typedef {{type: "queued", position: number, eta_ms?: number}} Queued
  * @typedef {{type: "started", number: number, voice: string, language: string, seed: number, format: AudioFormat,
  *   packet_samples: number}} Started
@@ -76,7 +80,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @typedef {{type: "reconnecting"}} Reconnecting the connection was lost, and another one is being opened: audio is late
  * @typedef {{type: "resumed", moved: boolean}} Resumed the utterance goes on over another connection, `moved` to another
  *   gateway or not; nothing is missing
- * @typedef {Audio|Queued|Started|Words|Visemes|Generated|Starving|Warning|Reconnecting|Resumed|Done|Interrupted} SpeechEvent what
+ * @typedef {Audio|Queued|Started|Words|Visemes|Generated|Starving|Warning|Reconnecting|Resumed|Done|Interrupted|Continued} SpeechEvent what
  *   iteration over an utterance yields
  */
 
@@ -205,6 +209,7 @@ export class Session {
 
   // The connection was lost, or is replaced.
   onConnection(lost, moved) {
+    if (moved) for (const each of this.utterances.values()) if (each.held) each.letGo(); // another gateway does not have it
     const event = /** @type {any} */ (lost ? { type: "reconnecting" } : { type: "resumed", moved });
     for (const each of this.utterances.values()) if (!each.ended) each.push(event);
   }
@@ -221,7 +226,7 @@ export class Session {
 // After these codes the gateway continues the utterance, and so does this client.
 const NON_FATAL = new Set(["text_too_long", "unknown_utterance", "utterance_ended"]);
 // After these the gateway continues it too, but text may be missing.
-const MESSAGE_REFUSED = new Set(["bad_message", "duplicate_utterance", "rate_limited"]);
+const MESSAGE_REFUSED = new Set(["bad_message", "duplicate_utterance", "not_held", "rate_limited"]);
 
 /** One utterance, made by `Session.utterance`. Text is sent and events are read by iteration at the same time. */
 export class Utterance {
@@ -253,6 +258,18 @@ export class Utterance {
     this.refusal = null;
     /** @type {Promise<Interrupted>|null} the promise of a pending answer */
     this.interrupting = null;
+    /** @type {number|undefined} `hold_ms` of the pending interrupt */
+    this.pendingHold = undefined;
+    /** @type {Interrupted|null} the answer while it is held */
+    this.held = null;
+    /** @type {SpeechEvent[]|null} unread audio until it is held, nothing afterwards */
+    this.aside = null;
+    /** @type {any} */
+    this.holdTimer = null;
+    /** @type {{promise: Promise<Continued>, resolve(message: Continued): void, reject(error: VoxgateError): void}|null} */
+    this.continuing = null;
+    this.skip = 0; // samples of the next audio message that were heard
+    this.rewound = false; // whether that message was received before
   }
 
   /** Sends a fragment of the text, of any length. @param {string} text */
@@ -282,22 +299,59 @@ export class Utterance {
   /**
    * Stops the speech and drops unread events. Resolves to the `interrupted` message with the text spoken up to
    * `playedMs` and the rest; rejects with a VoxgateError. Concurrent calls share one answer.
+   *
+   * With `holdMs`, at most `limits.hold_max_ms`, the utterance is kept for so long, and `continueSpeech` has it go on. Only
+   * audio behind the answer's `played_ms` is dropped then; without `hold_ms` in the answer, the utterance is over.
    * @param {number} [playedMs]
+   * @param {{holdMs?: number}} [options]
    * @returns {Promise<Interrupted>}
    */
-  interrupt(playedMs) {
+  interrupt(playedMs, { holdMs } = {}) {
     if (this.error) return Promise.reject(this.error);
     if (this.done?.type === "interrupted") return Promise.resolve(this.done);
-    this.queue.length = 0;
-    this.finish(null);
+    if (holdMs === undefined) {
+      this.queue.length = 0;
+      this.finish(null);
+    } else {
+      this.setAside();
+    }
+    if (this.interrupting && this.pendingHold !== holdMs) {
+      const again = () => this.interrupt(playedMs, { holdMs });
+      return this.interrupting.then(again, again);
+    }
     this.interrupting ??= new Promise((resolve, reject) => {
       const late = () => this.answer?.reject(new VoxgateError("timeout", "the gateway did not answer the interrupt"));
       const timer = setTimeout(late, INTERRUPT_TIMEOUT_MS);
-      const settle = (how) => (value) => ((this.interrupting = null), clearTimeout(timer), how(value));
+      const settle = (how) => (value) => ((this.interrupting = this.answer = null), clearTimeout(timer), how(value));
       this.answer = { resolve: settle(resolve), reject: settle(reject) };
-      this.command({ type: "interrupt", ...(playedMs === undefined ? {} : { played_ms: Math.round(playedMs) }) });
+      this.pendingHold = holdMs;
+      const played = playedMs === undefined ? {} : { played_ms: Math.round(playedMs) };
+      this.command({ type: "interrupt", ...played, ...(holdMs === undefined ? {} : { hold_ms: holdMs }) });
     });
     return this.interrupting;
+  }
+
+  /**
+   * Has the held utterance go on from what was heard: the audio that was not follows, then the rest. Of its first message,
+   * plain samples come without those that were heard; of others, `skip_samples` are to be dropped once they are decoded.
+   * Resolves to the `continued` message; rejects with a VoxgateError: `utterance_ended` when it is not kept any more,
+   * `not_held`, or the error that ended it.
+   * @returns {Promise<Continued>}
+   */
+  continueSpeech() {
+    if (this.error) return Promise.reject(this.error);
+    if (!this.held) return Promise.reject(new VoxgateError(this.over ? "utterance_ended" : "not_held", "the utterance must be held"));
+    if (this.continuing) return this.continuing.promise;
+    const pending = /** @type {any} */ ({});
+    pending.promise = new Promise((resolve, reject) => {
+      const late = () => pending.reject(new VoxgateError("timeout", "the gateway did not continue the utterance"));
+      const timer = setTimeout(late, INTERRUPT_TIMEOUT_MS);
+      const settle = (how) => (value) => ((this.continuing = null), clearTimeout(timer), how(value));
+      [pending.resolve, pending.reject] = [settle(resolve), settle(reject)];
+    });
+    this.continuing = pending;
+    this.command({ type: "continue" });
+    return pending.promise;
   }
 
   /**
@@ -332,17 +386,22 @@ export class Utterance {
    * @param {string} call
    */
   survives(call) {
-    return call === "ack" || ((call === "text" || call === "flush") && !this.textEnded);
+    if (call === "ack" || call === "continue" || (call === "interrupt" && !this.ended)) return true;
+    return (call === "text" || call === "flush") && !this.textEnded;
   }
 
   receive(message) {
     if (this.ended && message.type !== "interrupted" && message.type !== "error") return;
     const problem = message.type === "audio" ? this.gap(message) : null;
     if (problem) return this.fail(new VoxgateError("protocol_violation", problem));
+    if (message.type === "audio") message = this.unheard(message);
+    if (message.type === "interrupted" && message.hold_ms !== undefined) return this.takeHold(message);
+    if (message.type === "continued") return this.takeContinued(message);
+    if (message.type === "error" && this.refusesHold(message)) return undefined;
     if (message.type === "error" && MESSAGE_REFUSED.has(message.code) && message.id !== undefined) {
       const call = message.id.split("-")[0];
       if (this.survives(call)) {
-        if (call !== "ack") this.refusal = new VoxgateError(message.code, message.message, message);
+        if (call === "text" || call === "flush") this.refusal = new VoxgateError(message.code, message.message, message);
         message = { ...message, type: "warning" };
       }
     }
@@ -358,10 +417,14 @@ export class Utterance {
       this.command({ type: "interrupt" });
       return this.fail(new VoxgateError("slow_consumer", `more than ${MAX_UNREAD} events were not read`));
     }
-    if (!this.ended) this.queue.push(message);
+    const unread = this.aside !== null && (message.type === "audio" || message.type === "done");
+    if (unread && !this.held) this.aside?.push(message);
+    else if (!unread && !this.ended) this.queue.push(message);
     if (message.type === "done" || message.type === "interrupted") {
       this.done = message;
       this.over = true;
+      if (unread) return undefined;
+      this.endHold();
       this.answer?.resolve(message);
       return this.finish(null);
     }
@@ -373,12 +436,96 @@ export class Utterance {
     this.wake();
   }
 
+  // Holds
+
+  // Audio that was not read is put aside: it is dropped once the utterance is held.
+  setAside() {
+    if (this.aside) return;
+    const isAudio = (event) => event.type === "audio" || event.type === "done";
+    this.aside = this.queue.filter(isAudio);
+    this.queue = this.queue.filter((event) => !isAudio(event));
+    this.ended = false; // of a done utterance whose audio is still played
+  }
+
+  takeHold(message) {
+    const position = Math.floor((message.played_ms * (this.format.sample_rate ?? 0)) / 1000) + (this.format.pre_skip ?? 0);
+    const heard = (this.aside ?? []).filter((event) => event.type === "audio" && event.pts < position);
+    if (!this.ended) this.queue = [...heard, ...this.queue, message];
+    this.endHold();
+    [this.held, this.aside, this.done, this.over] = [message, [], null, false];
+    this.holdTimer = setTimeout(() => this.holdOver(), message.hold_ms);
+    this.holdTimer.unref?.();
+    this.answer?.resolve(message);
+    this.wake();
+  }
+
+  takeContinued(message) {
+    if (message.seq > this.nextSeq) return this.fail(new VoxgateError("protocol_violation", `continued behind message ${this.nextSeq}`));
+    if (message.seq < this.nextSeq) [this.nextSeq, this.rewound, this.lastReceived] = [message.seq, true, false];
+    this.skip = message.skip_samples;
+    this.endHold();
+    this.queue.push(message);
+    this.continuing?.resolve(message);
+    return this.wake();
+  }
+
+  // The gateway has let it go, unless it was asked to go on.
+  holdOver() {
+    if (!this.continuing) return this.letGo();
+    this.holdTimer = setTimeout(() => this.holdOver(), HOLD_SLACK_MS);
+    return undefined;
+  }
+
+  // The held utterance is over.
+  letGo() {
+    [this.done, this.over] = [this.held, true];
+    this.endHold();
+    this.continuing?.reject(new VoxgateError("utterance_ended", "the utterance is not held any more"));
+    this.finish(null);
+  }
+
+  endHold() {
+    clearTimeout(this.holdTimer);
+    this.held = this.aside = this.holdTimer = null;
+  }
+
+  // Settles what waits for the answer that an error is. Returns whether that is all it does.
+  refusesHold(message) {
+    const call = (message.id ?? "").split("-")[0];
+    const error = new VoxgateError(message.code, message.message, message);
+    if (call === "continue" && this.continuing) {
+      const over = this.held !== null && NON_FATAL.has(message.code);
+      this.continuing.reject(error);
+      if (over) this.letGo();
+      return over;
+    }
+    if (call !== "interrupt" || this.ended || !this.aside) return false;
+    this.answer?.reject(error);
+    if (!this.held) {
+      this.queue = [...this.aside, ...this.queue];
+      this.aside = null;
+      if (this.done) this.finish(null);
+    }
+    return NON_FATAL.has(message.code) || MESSAGE_REFUSED.has(message.code);
+  }
+
+  unheard(audio) {
+    const skip = Math.min(this.skip, audio.samples);
+    this.skip = 0;
+    if (!skip) return audio;
+    const bytes = SAMPLE_BYTES[this.format.codec];
+    if (!bytes) return { ...audio, skip_samples: skip };
+    return { ...audio, pts: audio.pts + skip, samples: audio.samples - skip, payload: audio.payload.subarray(bytes * skip) };
+  }
+
   gap(audio) {
     const bytes = SAMPLE_BYTES[this.format.codec];
-    if (audio.seq !== this.nextSeq || audio.pts !== this.nextPts) return `audio is missing before message ${audio.seq}`;
+    const follows = audio.pts === this.nextPts || (this.rewound && audio.pts < this.nextPts);
+    if (audio.seq !== this.nextSeq || !follows) return `audio is missing before message ${audio.seq}`;
     if (bytes && audio.payload.length !== bytes * audio.samples) return `message ${audio.seq} has the wrong length`;
     this.nextSeq++;
-    this.nextPts += audio.samples;
+    this.nextPts = audio.pts + audio.samples;
+    this.rewound = false;
     this.lastReceived = audio.last;
     return null;
   }
@@ -391,7 +538,9 @@ export class Utterance {
   }
 
   fail(error) {
+    this.endHold();
     this.answer?.reject(error);
+    this.continuing?.reject(error);
     this.finish(error);
   }
 

@@ -8,7 +8,7 @@ const PARTS_CHARACTERS = 16_000; // of checkpoint parts in one message
 const RESTORE_PAUSE_MS = 250; // least pause before a gateway that had no room for an utterance is asked again
 const FIRST_OWN_NUMBER = 2 ** 31; // numbers for utterances that start after a move, which no gateway gives
 const AFTER_END_CODES = new Set(["unknown_utterance", "utterance_ended"]);
-const MESSAGE_REFUSED_CODES = new Set(["bad_message", "duplicate_utterance", "rate_limited", "hold_too_long", "not_held"]);
+const MESSAGE_REFUSED_CODES = new Set(["bad_message", "duplicate_utterance", "rate_limited", "not_held"]);
 
 const codePoints = (text) => [...text].length;
 
@@ -38,10 +38,12 @@ export class SentUtterances {
       const { type: _, id: __, ...options } = message;
       this.defaults = options;
     } else if (type === "start") {
+      const now = performance.now();
+      for (const [name, each] of this.active) if (each.heldUntil && each.heldUntil < now) this.active.delete(name);
       const start = { ...this.defaults, ...message };
       this.active.set(utterance, {
         start, pieces: [], ended: false, parts: [], messages: 0, last: false, words: 0, visemes: 0, started: null, number: 0,
-        interrupt: null, repeat: false, refused: false, restoringUntil: 0,
+        interrupt: null, repeat: false, refused: false, restoringUntil: 0, heldUntil: 0,
       });
     }
     const entry = this.active.get(utterance);
@@ -57,6 +59,7 @@ export class SentUtterances {
    * @param {any} message
    */
   control(message) {
+    if (message.type === "interrupted" && message.hold_ms !== undefined) return this.held(message);
     const entry = this.active.get(message.utterance);
     if (!entry) return message.type === "checkpoint" ? null : message;
     switch (message.type) {
@@ -78,9 +81,24 @@ export class SentUtterances {
       case "interrupted":
         this.active.delete(message.utterance);
         return message;
+      case "continued":
+        [entry.messages, entry.last] = [message.seq, entry.last && message.seq === entry.messages];
+        entry.heldUntil = 0;
+        return message;
       case "error":
         return this.failed(entry, message) ? message : null;
     }
+    return message;
+  }
+
+  // An utterance is held, perhaps one that was done.
+  held(message) {
+    const { utterance } = message;
+    const known = [...this.byNumber.values()].reverse().find((each) => each.start.utterance === utterance);
+    const entry = this.active.get(utterance) ?? known;
+    if (!entry) return message;
+    this.active.set(utterance, entry);
+    [entry.interrupt, entry.heldUntil] = [null, performance.now() + message.hold_ms];
     return message;
   }
 
@@ -100,7 +118,10 @@ export class SentUtterances {
       entry.refused = true; // another gateway will begin it
       return false;
     }
-    if (AFTER_END_CODES.has(code)) return !entry.repeat;
+    if (AFTER_END_CODES.has(code)) {
+      if (entry.heldUntil && message.id?.startsWith("continue-")) this.active.delete(utterance);
+      return !entry.repeat;
+    }
     if (this.asksAgain(entry, message)) return false;
     if (code === "text_too_long") this.forget(entry, message.id);
     else if (MESSAGE_REFUSED_CODES.has(code) && message.id !== undefined) this.forget(entry, message.id);
@@ -150,7 +171,10 @@ export class SentUtterances {
   *restore(until) {
     this.moved = true;
     this.byNumber.clear();
-    for (const entry of this.active.values()) yield* this.begin(entry, until);
+    for (const [name, entry] of this.active) {
+      if (entry.heldUntil) this.active.delete(name); // the next gateway does not have it
+      else yield* this.begin(entry, until);
+    }
     if (Object.keys(this.defaults).length) yield { type: "defaults", id: "defaults", ...this.defaults };
   }
 

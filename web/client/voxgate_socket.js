@@ -38,6 +38,7 @@ const SESSION_MESSAGES = new Set(["limits", "interrupt"]); // about no single ut
  * @property {number} seq counts messages from 0
  * @property {number} pts samples before this message
  * @property {Uint8Array} payload
+ * @property {number} [skip_samples] decoded samples to drop at its start, because they were heard before a hold
  */
 
 /**

@@ -197,7 +197,9 @@ class Listener:
     async def _lose_engine(self, after_s: float) -> None:
         await asyncio.sleep(after_s)
         voice: Any = self._network.synthesizer
-        if voice.state.speaks:
+        # One that asks for its first slot without an engine is refused, held or not.
+        started = all(each.speech is not None for session in self._network.sessions for each in session.active)
+        if voice.state.speaks and started:
             voice.lose()
             await asyncio.sleep(1.0)
             await voice.start()
