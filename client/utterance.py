@@ -160,14 +160,17 @@ class Utterance:
                 if self._interrupt is not None and self._interrupt.get("hold_ms") == hold_ms:
                     return await asyncio.shield(pending)
                 await asyncio.wait({pending})
-            if self.interrupted is not None:
-                return self.interrupted
-            self._interrupt_answer = asyncio.get_running_loop().create_future()
-            command: dict[str, Any] = {"type": "interrupt", "utterance": self.id, "id": self._next_id("interrupt")}
-            options = {"played_ms": played_ms, "hold_ms": hold_ms}
-            self._interrupt = command | {name: value for name, value in options.items() if value is not None}
-            await self._send(self._interrupt)
-            return await asyncio.shield(self._interrupt_answer)
+            return await self._ask_to_stop(played_ms, hold_ms)
+
+    async def _ask_to_stop(self, played_ms: int | None, hold_ms: int | None) -> Interrupted:
+        if self.interrupted is not None:  # by an interrupt that was answered meanwhile
+            return self.interrupted
+        self._interrupt_answer = asyncio.get_running_loop().create_future()
+        command: dict[str, Any] = {"type": "interrupt", "utterance": self.id, "id": self._next_id("interrupt")}
+        options = {"played_ms": played_ms, "hold_ms": hold_ms}
+        self._interrupt = command | {name: value for name, value in options.items() if value is not None}
+        await self._send(self._interrupt)
+        return await asyncio.shield(self._interrupt_answer)
 
     @property
     def _pending_interrupt(self) -> asyncio.Future[Interrupted] | None:

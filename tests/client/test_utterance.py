@@ -325,3 +325,26 @@ async def test_events_received_before_a_failure_are_delivered() -> None:
     assert (await anext(audio)).samples == 2
     with pytest.raises(SpeechError, match="engine_lost"):
         await anext(audio)
+
+
+async def test_held_utterance_ends_as_interrupted_when_another_gateway_takes_over() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    utterance = Utterance("u1", AudioFormat(), send)
+    await utterance.receive(Started(1, "hum", "auto", 7, AudioFormat(), 1920))
+    stopping = asyncio.create_task(utterance.interrupt(0, hold_ms=5000))
+    await asyncio.wait([stopping], timeout=0)
+    answer = Interrupted(0, "", "Hi", 5000)
+    await utterance.receive(answer)
+    assert await stopping == answer
+    going_on = asyncio.create_task(utterance.continue_speech())
+    await asyncio.wait([going_on], timeout=0)
+    assert [message["type"] for message in sent] == ["interrupt", "continue"]
+    assert list(utterance.restore(deadline_s=10)) == []
+    assert utterance.interrupted == answer
+    with pytest.raises(SpeechError, match="utterance_ended"):
+        await going_on
+    assert [event async for event in utterance.events()][-1] == answer
