@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from fakes.hang_guard import PHASE_LIMIT_S, HungError, ended_within
 
 ACCEPTANCE = "tests/acceptance/"
 RESULTS = Path(__file__).parents[1] / "build" / "acceptance.jsonl"
@@ -39,6 +41,42 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     """uvloop for the clients of the acceptance tests: they have to cost less than the gateway that they measure."""
     factory = uvloop.new_event_loop if item.nodeid.startswith(ACCEPTANCE) else asyncio.new_event_loop
     return {"loop": factory}
+
+
+MAX_HUNG = 3
+"""Tests that hung after which the run ends: the machine lacks something that all of them wait for."""
+_hung = 0
+
+
+def _guarded(item: pytest.Item) -> contextlib.AbstractContextManager[None]:
+    """Ends a phase of a test that hangs; nightly ones may take hours."""
+    nightly = item.get_closest_marker("nightly") is not None
+    return contextlib.nullcontext() if nightly else ended_within(PHASE_LIMIT_S)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item):
+    with _guarded(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item):
+    global _hung
+    try:
+        with _guarded(item):
+            return (yield)
+    except HungError:
+        _hung += 1
+        if _hung >= MAX_HUNG:
+            item.session.shouldstop = f"{_hung} tests hung"
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item):
+    with _guarded(item):
+        return (yield)
 
 
 _commit = ""

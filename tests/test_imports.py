@@ -12,6 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from fakes.waiting import DEADLINE_S
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("gateway", "pipeline", "codecs", "client", "cli", "loadtest", "integrations", "web", "voices")
@@ -216,5 +217,7 @@ def test_gateway_starts_without_torch_or_vllm() -> None:
         "import sys, voxgate.gateway.server;"
         "sys.exit(', '.join({'torch', 'vllm', 'transformers', 'opuslib'} & set(sys.modules)) or 0)"
     )
-    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert result.returncode == 0, result.stderr

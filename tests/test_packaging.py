@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import websockets
+from fakes.waiting import DEADLINE_S
 
 ROOT = Path(__file__).parents[1]
 CLIENT_FILES = ("voxgate.js", "voxgate_socket.js", "voxgate_restore.js")
@@ -49,7 +50,9 @@ def run(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs Python without site-packages."""
     environment = os.environ | {"PYTHONPATH": str(installed)}
     command = [sys.executable, "-S", *arguments]
-    return subprocess.run(command, env=environment, cwd=installed, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, env=environment, cwd=installed, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
 
 
 def test_wheel_holds_every_package_but_no_demo_voice_and_no_benchmarks(wheel: Path) -> None:

@@ -65,10 +65,20 @@ class Tab:
         self.problems: list[str] = []
 
     async def listen(self) -> None:
+        """Takes what the browser sends until the connection ends; what was asked then has no answer any more."""
+        try:
+            await self._take_messages()
+        finally:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(ConnectionError("the browser has closed its connection"))
+
+    async def _take_messages(self) -> None:
         async for raw in self._socket:
             message = json.loads(raw)
             if (answer := self._answers.pop(message.get("id", 0), None)) is not None:
-                answer.set_result(message)
+                if not answer.done():  # its deadline came first
+                    answer.set_result(message)
             elif message.get("method") == "Runtime.exceptionThrown":
                 details = message["params"]["exceptionDetails"]
                 self.problems.append(details.get("exception", {}).get("description", details["text"]))
@@ -139,7 +149,12 @@ async def chromium(profile: Path, executable: str) -> AsyncIterator[int]:
         yield int(port_file.read_text().split()[0])
     finally:
         browser.terminate()
-        await browser.wait()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await browser.wait()
+        except TimeoutError:
+            browser.kill()
+            raise
 
 
 @asynccontextmanager

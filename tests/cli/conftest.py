@@ -23,7 +23,7 @@ def gateway() -> Iterator[FakeGateway]:
             running.set()
             await stop.wait()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+    thread = threading.Thread(target=loop.run_until_complete, args=[serve()], daemon=True)
     thread.start()
     assert running.wait(DEADLINE_S)
     yield started[0]

@@ -13,6 +13,7 @@ import pytest
 from fakes.certificates import self_signed
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from fakes.waiting import DEADLINE_S
 from voxgate.cli.main import main
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
@@ -47,7 +48,8 @@ async def test_commands_reach_a_gateway_with_key_and_certificate(
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "voxgate.cli", *say, *gateway_flags, "--key", "k"), stderr=asyncio.subprocess.PIPE
         )
-        _, errors = await process.communicate()
+        async with asyncio.timeout(DEADLINE_S):
+            _, errors = await process.communicate()
         assert process.returncode == 0, errors
         with wave.open(str(output)) as written:
             assert written.getnframes() > 0

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from fakes.waiting import DEADLINE_S
 from voxgate.cli.failure import install_advice
 from voxgate.cli.main import COMMANDS, main
 
@@ -46,7 +47,9 @@ sys.modules["pydantic"] = sys.modules["numpy"] = None
 from voxgate.cli.main import main
 sys.exit(main({arguments}))
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert ended.returncode == 1
     assert ended.stderr.replace("numpy", "pydantic") == f"{message}{install_advice('cpu')}\n"
 
@@ -61,4 +64,4 @@ try:
 except SystemExit:
     print(sorted({{"torch", "vllm", "uvloop"}} & set(sys.modules)))
 """
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1] == "[]"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=DEADLINE_S).splitlines()[-1] == "[]"

@@ -93,7 +93,7 @@ def test_unknown_suffix_is_refused_before_connecting(
 
 def test_dash_writes_wav_to_standard_output(gateway: FakeGateway) -> None:
     command = [*VOXGATE, "say", "--url", gateway.url, "--output", "-", "Hello"]
-    ended = subprocess.run(command, capture_output=True, check=False)
+    ended = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False)
     assert gateway.received[0]["format"]["codec"] == "wav"
     assert (ended.returncode, len(ended.stdout)) == (0, 2 * 5 * 1920)
 
@@ -101,7 +101,7 @@ def test_dash_writes_wav_to_standard_output(gateway: FakeGateway) -> None:
 @pytest.mark.parametrize("file", ["/nowhere/hello.wav", "/dev/full"])
 def test_unwritable_file_is_reported_in_one_line(gateway: FakeGateway, file: str) -> None:
     command = [*VOXGATE, "say", "--url", gateway.url, "--output", file, "Hello"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
     assert ended.stderr.startswith(f"voxgate say: {file}: No s")  # "such file" and "space left"
@@ -114,7 +114,9 @@ def test_layout_and_trim_silence_are_sent(gateway: FakeGateway, tmp_path: Path) 
 
 
 def test_audio_is_played_and_words_are_printed(gateway: FakeGateway, player: Path) -> None:
-    ended = subprocess.run([*VOXGATE, "say", "--url", gateway.url, "Hi."], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [*VOXGATE, "say", "--url", gateway.url, "Hi."], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert player.stat().st_size == 2 * 3 * 1920
     assert ended.stdout == "Hi.\n"
@@ -176,7 +178,7 @@ def test_every_voice_is_written_to_a_file_of_its_own(
 
 def test_standard_input_is_spoken_in_every_voice(gateway: FakeGateway, player: Path) -> None:
     command = [*VOXGATE, "say", "--url", gateway.url, "--compare"]
-    ended = subprocess.run(command, input="Hi.", capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, input="Hi.", capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     assert [utterance.text for utterance in gateway.utterances.values()] == ["Hi.", "Hi."]
     assert ended.stdout == "Hi.\nHi.\n"

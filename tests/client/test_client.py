@@ -10,6 +10,7 @@ from http import HTTPStatus
 
 import pytest
 from fakes.gateway.protocol_server import FakeGateway, respond
+from fakes.waiting import DEADLINE_S
 from voxgate.client import (
     NO_RETRY,
     AudioFormat,
@@ -179,4 +180,4 @@ async def test_closing_the_iterator_of_say_interrupts(gateway: FakeGateway) -> N
 def test_client_imports_no_heavy_library() -> None:
     heavy = "{'torch', 'numpy', 'pydantic', 'vllm'}"
     code = f"import sys, voxgate.client; print(sorted({heavy} & set(sys.modules)))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=DEADLINE_S).strip() == "[]"

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from acceptance.testbed.gateway_process import tone_gateway
 from acceptance.testbed.listeners import UNLIMITED, speech_text
-from fakes.waiting import until
+from fakes.waiting import DEADLINE_S, until
 from voxgate.benchmarks.fleet import free_port
 from voxgate.client import connect
 
@@ -61,7 +61,8 @@ async def prometheus(port: int, folder: Path) -> AsyncIterator[str]:
         yield f"http://{address}"
     finally:
         process.terminate()
-        await process.communicate()
+        async with asyncio.timeout(DEADLINE_S):
+            await process.communicate()
 
 
 async def query(http: aiohttp.ClientSession, url: str, expression: str) -> list[Any]:

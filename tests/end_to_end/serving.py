@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fakes.waiting import until
+from fakes.waiting import DEADLINE_S, until
 from voxgate.gateway.server import Gateway, serve_until_signal
 from voxgate.pipeline.interface import EngineState
 from voxgate.pipeline.synthesizer import QwenSynthesizer
@@ -21,11 +21,12 @@ async def serving(gateway: Gateway, synthesizer: QwenSynthesizer) -> AsyncIterat
     listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve_until_signal(gateway, listening.set_result))
     try:
-        await asyncio.wait([listening, task], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([listening, task], timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
         await until(lambda: synthesizer.state is EngineState.READY or task.done(), ENGINE_START_S)
         if task.done():
             await task
         yield listening.result()
     finally:
         task.cancel()
-        await asyncio.wait([task])
+        await asyncio.wait([task], timeout=DEADLINE_S)
+        assert task.done(), "the gateway did not close"

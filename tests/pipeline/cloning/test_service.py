@@ -71,12 +71,14 @@ async def test_lock_of_killed_process_is_released() -> None:
     code = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + {name!r}); print(1, flush=True); input()"
     holder = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdin=PIPE, stdout=PIPE)
     assert holder.stdout is not None
-    await holder.stdout.readline()
+    async with asyncio.timeout(DEADLINE_S):
+        await holder.stdout.readline()
     with pytest.raises(TimeoutError):
         async with CrossProcessLock(name).hold(0.05):
             raise AssertionError("acquired a lock that is held")
     holder.kill()
-    await holder.wait()
+    async with asyncio.timeout(DEADLINE_S):
+        await holder.wait()
     async with CrossProcessLock(name).hold(5):
         pass
 

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from fakes.waiting import DEADLINE_S
 from voxgate.pipeline.cuda import device_memory
 from voxgate.pipeline.cuda.device_memory import query_device_memory
 from voxgate.pipeline.errors import EngineError
@@ -30,4 +31,4 @@ def test_query_imports_no_torch() -> None:
     """It runs at every start, and importing torch takes seconds."""
     code = f"import sys, {device_memory.__name__}; sys.exit('torch' in sys.modules)"
     assert find_spec("torch") is not None
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=DEADLINE_S, check=False).returncode == 0
