@@ -21,6 +21,7 @@ from .hostile_input import (
     CARTESIA_FORMAT,
     ODD_FRAMES,
     ODD_HEADS,
+    PEER_KEY,
     READ_PATHS,
     SOCKET_PATHS,
     SPEECH_PATHS,
@@ -28,6 +29,7 @@ from .hostile_input import (
     credentials,
     flood_of,
     message,
+    restore_of,
     text_frame,
     with_query,
 )
@@ -111,7 +113,7 @@ async def open_socket(world: World, chance: random.Random) -> str:
     headers, query = _credentials(world, chance)
     path = with_query(chance.choice(SOCKET_PATHS[protocol]), query)
     if protocol == "native" and chance.random() < 0.5:
-        path = with_query(path, "resume=new")
+        path = with_query(path, chance.choice(["resume=new", "resume=new&checkpoints=1"]))
     request = upgrade_request(HOST, path, headers)
     if early := chance.random() < 0.04:  # frames before the handshake is answered
         request += frame(TEXT, b'{"type":"ping"}') * 3
@@ -232,7 +234,9 @@ async def speak(world: World, chance: random.Random) -> str:
         fields = {"utterance": f"u{peer.utterances}"}
         peer.utterances += 1
         words, prosody = chance.random() < 0.3, chance.choice(PROSODIES)
-        peer.write(text_frame(type="start", **fields, format={"codec": "pcm"}, pacing=pacing, words=words, **prosody))
+        asked = {"format": {"codec": "pcm"}, "pacing": pacing, "words": words, **prosody}
+        peer.asked[fields["utterance"]] = {"text": text, **asked}
+        peer.write(text_frame(type="start", **fields, **asked))
         if text:
             peer.write(text_frame(type="text", **fields, text=text))
         if ended:
@@ -390,6 +394,33 @@ async def resume_session(world: World, chance: random.Random) -> str:
     for _ in range(times):
         await _resume(world, chance, peer, {})
     return f"{times} times, after {'no loss' if lost is None else lost.__name__}"
+
+
+@action(5)
+async def restore(world: World, chance: random.Random) -> str:
+    """A peer lets an utterance, its own or another peer's, go on in a session, behind a checkpoint, right or not."""
+    if chance.random() < 0.7:
+        await _speak_with_checkpoints(world, chance)
+    saved = [(peer, name) for peer in world.peers for name in peer.checkpoints if name in peer.asked]
+    if not saved or (peer := world.pick(chance, "native")) is None:
+        return ""
+    description, data = restore_of(peer, chance.choice(saved), chance.choice(saved), chance)
+    peer.write(data)
+    return description
+
+
+async def _speak_with_checkpoints(world: World, chance: random.Random) -> None:
+    """A peer opens a session with checkpoints and listens to an utterance for a while."""
+    headers = (f"Authorization: Bearer {PEER_KEY}",) if world.setup.keys else ()
+    peer = Peer(upgrade_request(HOST, "/v1/speech?resume=new&checkpoints=1", headers), "native", headers)
+    if not await world.add_peer(peer, chance):
+        return
+    await asyncio.wait([peer.answered], timeout=1)
+    text, asked = chance.choice(TEXTS) * chance.choice([1, 10]), {"format": {"codec": "pcm"}}
+    peer.utterances, peer.asked["u0"] = 1, {"text": text, **asked}
+    messages = [{"type": "start", **asked}, {"type": "text", "text": text}, {"type": "end"}]
+    peer.write(b"".join(text_frame(utterance="u0", **fields) for fields in messages[: chance.choice([2, 3, 3])]))
+    await asyncio.sleep(chance.choice([0.3, 1.2, 1.2, 3.5]))
 
 
 @action(3)

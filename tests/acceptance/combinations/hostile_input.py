@@ -176,6 +176,59 @@ def text_frame(**fields: Any) -> bytes:
     return frame(TEXT, json.dumps(fields).encode())
 
 
+# Checkpoints
+
+RESTORED = ["right"] * 4 + [
+    "in another order",
+    "with another's parts",
+    "with a damaged part",
+    "without codes",
+    "with another seed",
+    "with audio that was never sent",
+    "without text",
+    "with another text",
+]
+
+
+def restore_of(
+    peer: Peer, saved: tuple[Peer, str], other: tuple[Peer, str], chance: random.Random
+) -> tuple[str, bytes]:
+    """Messages with which `peer` goes on with a saved utterance: a description, and the bytes.
+
+    `saved`, `other`: a peer, and the name of an utterance of which it has checkpoints.
+    """
+    (owner, name), (another, its_name) = saved, other
+    parts, text = list(owner.checkpoints[name]), str(owner.asked[name]["text"])
+    heard, at_once = chance.choice([0, 1, 20]), chance.randint(1, len(parts))
+    fields = {key: value for key, value in owner.asked[name].items() if key != "text"}
+    fields |= {"received": {"messages": heard}, "characters": len(text)}
+    match kind := chance.choice(RESTORED):
+        case "in another order":
+            parts.reverse()
+        case "with another's parts":
+            parts = parts[:1] + another.checkpoints[its_name][1:]
+        case "with a damaged part":
+            parts[-1] = f"{parts[-1][:-8]}AAAA{parts[-1][-4:]}"
+        case "without codes":
+            parts = parts[:1]
+        case "with another seed":
+            fields["seed"] = 8
+        case "with audio that was never sent":
+            fields["received"] = {"messages": 2**40, "last": True, "words": 2**40}
+        case "without text":
+            text = ""
+        case "with another text":
+            text = chance.choice(TEXTS)
+    utterance, ended = f"u{peer.utterances}", chance.random() < 0.7
+    peer.utterances += 1
+    messages: list[dict[str, Any]] = [{"type": "restore", **fields, "checkpoint": parts[:at_once]}]
+    messages += [{"type": "checkpoint", "parts": parts[at_once:]}] if parts[at_once:] else []
+    messages += [{"type": "text", "text": text}] if text else []
+    messages += [{"type": "end"}] if ended else []
+    data = b"".join(text_frame(utterance=utterance, **message) for message in messages)
+    return f"{kind}, {len(parts)} parts, {heard} messages heard{', ended' * ended}", data
+
+
 # Frames
 
 ODD_FRAMES = {

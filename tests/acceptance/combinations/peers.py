@@ -10,7 +10,7 @@ import math
 import socket
 import ssl
 import struct
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fakes.pipeline.tone_synthesizer import DEFAULT_SEED
 
@@ -60,6 +60,10 @@ class Peer(ResumableWebSocket):
         """Whether it gave up its connection."""
         self.utterances = 0
         """Utterances that it started."""
+        self.asked: dict[str, dict[str, Any]] = {}
+        """Fields of the starts of utterances by name, as the gateway completed them, and their text."""
+        self.checkpoints: dict[str, list[str]] = {}
+        """Parts of the checkpoints of its utterances."""
         self.sips: list[asyncio.TimerHandle] = []
         """When it reads a little although it is stalled."""
         self._half_closed = False
@@ -79,6 +83,15 @@ class Peer(ResumableWebSocket):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.stop_sipping()
+
+    def take_message(self, message: Any) -> None:
+        super().take_message(message)
+        if self.protocol != "native":
+            return
+        if message["type"] == "started" and (asked := self.asked.get(message["utterance"])) is not None:
+            asked |= {name: message[name] for name in ("voice", "language", "seed")}
+        elif message["type"] == "checkpoint":
+            self.checkpoints.setdefault(message["utterance"], []).append(message["part"])
 
     def _take(self, opcode: int, payload: bytes) -> None:
         if not self._half_closed:  # otherwise it can answer neither pings nor a closing handshake
