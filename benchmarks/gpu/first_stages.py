@@ -364,7 +364,7 @@ class UtteranceTimelines:
         try:
             async for chunk in speech:
                 if not chunk.first_frame and speech._generation is not None:
-                    slot: int = speech._codec.slot  # type: ignore[attr-defined]  # every codec's streams have a slot
+                    slot: int = speech._codec._stream.slot  # type: ignore[attr-defined]  # every codec's streams have a slot
                     self._utterances.append((began_s, time.monotonic(), speech._generation.epoch, slot))
         finally:
             playing.cancel()

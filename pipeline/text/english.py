@@ -1,7 +1,9 @@
 """English words for numbers, money, times, symbols, abbreviations and acronyms, for voices trained on spelled-out text.
 
-A voice is trained on exactly these outputs, so they must not change. That is why they are independent of `normalise`,
-whose words for the same expressions differ, and which keeps capitals and punctuation for voices that read them.
+A voice is trained on exactly these outputs, so they must not change. That is why the rules are not those of
+`normalise`, whose words for the same expressions differ ("may first" for "May 1", "three hundred and five" for 305), and
+which decides on whole expressions and leaves the rest as written: capitals, signs, and digits within a word. Both have
+the same words for numbers and abbreviations.
 """
 
 # ruff: noqa: RUF001, SIM905 - punctuation beyond ASCII and lists of words are the subject here.
@@ -12,9 +14,12 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-from num2words import num2words
+from .normalise.numbers import Numbers
+from .normalise.phrases import PHRASES
 
-MAGNITUDES = ("hundred", "thousand", "million", "billion", "trillion")
+_PHRASES = PHRASES["english"]
+_NUMBERS = Numbers(_PHRASES.locale, _PHRASES.decimal)
+MAGNITUDES = _PHRASES.magnitudes
 MONEY = re.compile(r"[$€£]\d[\d,]*(?:\.\d+)?")
 
 _PLAIN = str.maketrans(
@@ -23,17 +28,9 @@ _PLAIN = str.maketrans(
     | {"×": " times ", "÷": " divided by "}
 )
 _FRACTIONS = {"½": ("a half", "one half"), "¼": ("a quarter", "one quarter"), "¾": ("three quarters",) * 2}
-_ABBREVIATIONS = {
-    "mr.": "mister",
-    "mrs.": "missus",
-    "dr.": "doctor",
-    "prof.": "professor",
-    "e.g.": "for example",
-    "i.e.": "that is",
-    "etc.": "et cetera",
-    "vs.": "versus",
-    "a.m.": "a m",
-    "p.m.": "p m",
+_ABBREVIATIONS = {"a.m.": "a m", "p.m.": "p m"} | {
+    written: _PHRASES.abbreviations[written].lower().removesuffix(".")
+    for written in ("mr.", "mrs.", "dr.", "prof.", "e.g.", "i.e.", "etc.", "vs.")
 }
 _ACRONYMS = frozenset(
     "AI API APIS ATM CEO CIA CPU CPUS DIY DNA EU FAQ FBI GPU GPUS HTML IBM IO IP MIT NBA OS RNA UFO UI UK UN"
@@ -95,12 +92,12 @@ def spoken_english(word: str, *, after_number: bool = False, initial: bool = Fal
 @lru_cache(maxsize=4096)
 def cardinal(number: str) -> str:
     """ "342" as "three hundred forty two"."""
-    return _bare(num2words(int(number)))
+    return _bare(_NUMBERS.cardinal(str(int(number))))
 
 
 def ordinal(number: str) -> str:
     """ "23" as "twenty third"."""
-    return _bare(num2words(int(number), to="ordinal"))
+    return _bare(_NUMBERS.ordinal(number))
 
 
 def digits(number: str) -> str:
@@ -110,12 +107,12 @@ def digits(number: str) -> str:
 
 def year(number: str) -> str:
     """ "1998" as "nineteen ninety eight"; years that are read as numbers remain so ("2005")."""
-    n = int(number)
-    return _bare(num2words(n, to="year")) if 1100 <= n <= 1999 or 2010 <= n <= 2099 else cardinal(number)
+    in_pairs = 1100 <= int(number) <= 1999 or 2010 <= int(number) <= 2099
+    return _bare(_NUMBERS.year(number)) if in_pairs else cardinal(number)
 
 
 def _bare(words: str) -> str:
-    """The output of num2words without commas, "and" and hyphens."""
+    """Words of a number without commas, "and" and hyphens."""
     return words.replace(",", "").replace(" and ", " ").replace("-", " ")
 
 
