@@ -44,13 +44,13 @@ def bench_codec(
     threads: int = 1,
     rounds: int = 20,
 ) -> list[CodecTiming]:
-    """Times every (rows, frames) in `shapes`, with full left context. Sets the number of torch threads of the process.
+    """Times every (rows, frames) in `shapes`, with full left context. Sets the number of torch threads to one.
 
     Raises CodecFormatError.
     """
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     shapes = list(shapes)
-    decoder = load_slot_decoder(checkpoint_dir, max(rows for rows, _ in shapes), codec_mode, left_context)
+    decoder = load_slot_decoder(checkpoint_dir, max(rows for rows, _ in shapes), codec_mode, left_context, threads)
     timings = []
     for rows, frames in shapes:
         slots, not_fresh = torch.arange(rows), torch.zeros(rows, dtype=torch.int64)

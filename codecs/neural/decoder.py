@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -27,10 +28,15 @@ class CodecDecoder:
     """
 
     def __init__(
-        self, config: DecoderConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.float32
+        self, config: DecoderConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.float32, threads: int = 1
     ) -> None:
-        """`tensors`: by their names without `decoder.`. Scales and adjacent linear maps are folded into one another."""
+        """`tensors`: by their names without `decoder.`. Scales and adjacent linear maps are folded into one another.
+
+        `threads`: among which the streams of a batch are divided; a stream is decoded by one.
+        """
         self.config = config
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "codec") if threads > 1 else None
         self.dtype = dtype
         self.codebooks, self.codebook_size = config.num_quantizers, config.codebook_size
         self.frame_samples = config.frame_samples
@@ -46,10 +52,12 @@ class CodecDecoder:
         self.history_width = fold.layout.width
 
     @classmethod
-    def from_checkpoint(cls, checkpoint_dir: Path, dtype: torch.dtype = torch.float32) -> CodecDecoder:
+    def from_checkpoint(
+        cls, checkpoint_dir: Path, dtype: torch.dtype = torch.float32, threads: int = 1
+    ) -> CodecDecoder:
         """Loads the `speech_tokenizer` folder of a checkpoint. Raises CodecFormatError."""
         config = DecoderConfig.from_checkpoint(checkpoint_dir)
-        return cls(config, load_tensors(checkpoint_dir, config), dtype)
+        return cls(config, load_tensors(checkpoint_dir, config), dtype, threads)
 
     def initial_state(self, rows: int) -> StreamState:
         """Returns the state of `rows` new streams."""
@@ -79,14 +87,36 @@ class CodecDecoder:
 
         `slots` are distinct if their states matter. When it raises, no state has changed.
         """
+        self._check(codes)
+        return self._by_groups(len(codes), lambda rows: self._decode_group(codes[rows], slab, slots[rows]))
+
+    @torch.inference_mode()
+    def decode_windows(self, codes: Tensor, context: Tensor, frames: int) -> Tensor:
+        """Decodes B windows from zero state; see `streaming.WindowDecoder.decode_windows`. Raises ValueError."""
+        self._check(codes)
+        return self._by_groups(len(codes), lambda rows: self._decode_window_group(codes[rows], context[rows], frames))
+
+    def _by_groups(self, rows: int, decode: Callable[[Tensor], Tensor]) -> Tensor:
+        """Calls `decode` with the numbers of some rows, int64, in each thread; returns its results for all rows."""
+        every_row = torch.arange(rows)
+        if self._pool is None or rows == 1:
+            return decode(every_row)
+        return torch.cat(list(self._pool.map(decode, every_row.tensor_split(min(self._threads, rows)))))
+
+    def _check(self, codes: Tensor) -> None:
+        lowest, highest = codes.aminmax()
+        if lowest < 0 or highest >= self.config.codebook_size:  # they would select entries of another codebook
+            raise ValueError(f"codes must lie in [0, {self.config.codebook_size})")
+
+    @torch.inference_mode()
+    def _decode_group(self, codes: Tensor, slab: StreamState, slots: Tensor) -> Tensor:
         history = ChunkHistory.over(slab, slots)
         pcm = self._vocode(self._hidden(codes, history), history)
         slab.frames.index_copy_(0, slots, torch.from_numpy(history.frames + codes.shape[1]))
         return pcm
 
     @torch.inference_mode()
-    def decode_windows(self, codes: Tensor, context: Tensor, frames: int) -> Tensor:
-        """Decodes B windows from zero state; see `streaming.WindowDecoder.decode_windows`. Raises ValueError."""
+    def _decode_window_group(self, codes: Tensor, context: Tensor, frames: int) -> Tensor:
         rows, steps, _ = codes.shape
         history = ChunkHistory.over(self.initial_state(rows), torch.arange(rows))
         hidden = torch.from_numpy(self._hidden(codes, history)).view(steps, rows, -1).transpose(0, 1)
@@ -102,9 +132,6 @@ class CodecDecoder:
         from .cpu.transformer import norm_in_place
 
         steps, codebooks = codes.shape[1:]
-        lowest, highest = codes.aminmax()
-        if lowest < 0 or highest >= self.config.codebook_size:  # they would select entries of another codebook
-            raise ValueError(f"codes must lie in [0, {self.config.codebook_size})")
         entries = (codes.transpose(0, 1) + self.table_offsets).reshape(-1, codebooks)
         x = self.input(embedding_bag(entries, self.table, mode="sum").numpy(), history)
         angles = RotaryAngles.of(self.config, steps, torch.from_numpy(history.frames), self.dtype)

@@ -158,12 +158,16 @@ class OverlapDecoder:
         self._frames[target] = self._frames[source]
 
 
-def load_slot_decoder(checkpoint_dir: Path, slots: int, codec_mode: CodecMode, left_context: int) -> SlotDecoder:
+def load_slot_decoder(
+    checkpoint_dir: Path, slots: int, codec_mode: CodecMode, left_context: int, threads: int = 1
+) -> SlotDecoder:
     """Loads the decoder of a `speech_tokenizer` folder on the CPU; `left_context` is for overlap.
+
+    `threads`: among which the streams of a batch are divided.
 
     Raises CodecFormatError.
     """
-    decoder = CodecDecoder.from_checkpoint(checkpoint_dir)
+    decoder = CodecDecoder.from_checkpoint(checkpoint_dir, threads=threads)
     if codec_mode == "overlap":
         return OverlapDecoder(decoder, slots, left_context)
     return StatefulDecoder(decoder, slots)

@@ -80,7 +80,7 @@ def main(argument: str) -> None:
     # Ctrl-C and a hangup reach the whole process group; the gateway decides when the codec ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(1)  # the decoder has threads of its own
     # The gateway may close the socket while an answer is sent, which is an end like any other.
     with suppress(BrokenPipeError, ConnectionResetError), socket.socket(fileno=options.socket_fd) as channel:
         _serve(channel, options)
@@ -107,7 +107,9 @@ def _load(
 
 
 def _load_on_cpu(options: CodecWorkerOptions) -> CpuBatchDecoder:
-    decoder = load_slot_decoder(Path(options.checkpoint_dir), options.slots, options.codec_mode, options.left_context)
+    decoder = load_slot_decoder(
+        Path(options.checkpoint_dir), options.slots, options.codec_mode, options.left_context, options.threads
+    )
     worker = CpuBatchDecoder(decoder)
     worker.warm_up(options.max_rows, options.max_frames)
     return worker

@@ -1,9 +1,9 @@
 """English words for numbers, money, times, symbols, abbreviations and acronyms, for voices trained on spelled-out text.
 
 A voice is trained on exactly these outputs, so they must not change. That is why the rules are not those of
-`normalise`, whose words for the same expressions differ ("may first" for "May 1", "three hundred and five" for 305), and
-which decides on whole expressions and leaves the rest as written: capitals, signs, and digits within a word. Both have
-the same words for numbers and abbreviations.
+`normalise`, whose words for the same expressions differ ("may first" for "May 1", "three hundred and five" for 305),
+and which decides on whole expressions and leaves the rest as written: capitals, signs, and digits within a word. Both
+have the same words for numbers and abbreviations.
 """
 
 # ruff: noqa: RUF001, SIM905 - punctuation beyond ASCII and lists of words are the subject here.

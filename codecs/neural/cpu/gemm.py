@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import llvmlite.binding
@@ -20,6 +21,8 @@ With AVX-512, eight lines and two panels have 16 of 32 registers as accumulators
 have 12 of 16. More would not leave registers for the operands.
 """
 UNROLL = 4
+MIN_PARTIAL_DEPTH = 128
+"""From this depth on each tap has a sum of its own: a single sum of thousands of products would lose a digit."""
 
 
 def _tile(lines: int, panels: int) -> Any:
@@ -57,7 +60,10 @@ def _tile(lines: int, panels: int) -> Any:
             weights = [
                 builder.gep(w.data, [builder.mul(builder.add(panel, index(n)), panel_size)]) for n in range(panels)
             ]
-            sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(panels)] for _ in range(lines)]
+            sums, totals = (
+                [[cgutils.alloca_once_value(builder, zero) for _ in range(panels)] for _ in range(lines)]
+                for _ in range(2)
+            )
 
             def add_products(tap_inputs: list[Any], tap_weights: list[Any], k: Any) -> None:
                 at = builder.mul(k, index(PANEL))
@@ -65,12 +71,12 @@ def _tile(lines: int, panels: int) -> Any:
                     builder.load(builder.bitcast(builder.gep(start, [at]), lanes.as_pointer()), align=align)
                     for start in tap_weights
                 ]
-                for start, totals in zip(tap_inputs, sums, strict=True):
+                for start, parts in zip(tap_inputs, sums, strict=True):
                     value = builder.load(builder.gep(start, [k]))
                     spread = builder.insert_element(ir.Constant(lanes, ir.Undefined), value, ir.IntType(32)(0))
                     spread = builder.shuffle_vector(spread, zero, broadcast)
-                    for column, total in zip(columns, totals, strict=True):
-                        builder.store(builder.call(fma, [spread, column, builder.load(total)]), total)
+                    for column, part in zip(columns, parts, strict=True):
+                        builder.store(builder.call(fma, [spread, column, builder.load(part)]), part)
 
             whole = builder.and_(depth, index(-UNROLL))
             with cgutils.for_range(builder, taps) as loop:
@@ -83,13 +89,18 @@ def _tile(lines: int, panels: int) -> Any:
                         add_products(tap_inputs, tap_weights, builder.add(k, index(offset)))
                 with cgutils.for_range_slice(builder, whole, depth, index(1), inc=True) as (k, _):
                     add_products(tap_inputs, tap_weights, k)
+                with builder.if_then(builder.icmp_signed(">=", depth, index(MIN_PARTIAL_DEPTH))):
+                    for part, total in zip(chain(*sums), chain(*totals), strict=True):
+                        builder.store(builder.fadd(builder.load(total), builder.load(part)), total)
+                        builder.store(zero, part)
             # LLVM promotes the stack slots to registers: nothing is stored before this loop.
-            for number, totals in enumerate(sums):
+            for number in range(lines):
                 to = builder.gep(out.data, [builder.mul(builder.add(out_line, index(number)), out_width)])
-                for n, total in enumerate(totals):
+                for n in range(panels):
                     at = builder.mul(builder.add(panel, index(n)), index(PANEL))
                     target = builder.bitcast(builder.gep(to, [at]), lanes.as_pointer())
-                    builder.store(builder.load(total), target, align=align)
+                    result = builder.fadd(builder.load(totals[number][n]), builder.load(sums[number][n]))
+                    builder.store(result, target, align=align)
             return context.get_dummy_value()
 
         numbers = (types.unliteral(number) for number in (line, taps, tap_lines, depth, panel, out_line))

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.stream_state import StreamState
+from voxgate.codecs.neural.weights import random_tensors
 
-from .conftest import random_codes
+from .conftest import SMALL, random_codes
 from .oracle import OracleDecoder
 
 EXACT = 1e-10  # float64
@@ -137,3 +138,20 @@ def test_codes_outside_the_codebooks_are_refused(small: CodecDecoder, code: int)
     codes[0, 1, 15] = code
     with pytest.raises(ValueError, match="codes"):
         small.decode(codes, small.initial_state(1))
+
+
+def test_streams_divided_among_threads_are_decoded_as_by_one(small: CodecDecoder) -> None:
+    """To the bit; and where one stream's codes are refused, none has advanced."""
+    threaded = CodecDecoder(SMALL, random_tensors(SMALL), torch.float64, threads=3)
+    codes, slots = random_codes(small, rows=5, frames=6), torch.tensor([4, 0, 3, 1, 2])
+    heard = []
+    for decoder in (small, threaded):
+        slab = decoder.initial_state(5)
+        first = decoder.decode_slots(codes[:, :2], slab, slots)
+        with pytest.raises(ValueError, match="codes"):
+            decoder.decode_slots(codes[:, 2:].index_fill(0, torch.tensor([4]), 10**6), slab, slots)
+        heard.append(torch.cat((first, decoder.decode_slots(codes[:, 2:], slab, slots)), dim=1))
+        assert slab.frames.tolist() == [6] * 5
+    assert torch.equal(*heard)
+    context = torch.tensor([0, 2, 1, 4, 3])
+    assert torch.equal(*(decoder.decode_windows(codes, context, 2) for decoder in (small, threaded)))
