@@ -58,8 +58,8 @@ class CodecService(CodecClient):
         """`codec_mode`: "stateful" (exact), or "overlap" with `left_context` frames decoded again before each chunk.
 
         `threads`: CPU threads, among which the streams of a batch are divided. With `device` "cuda" the worker starts
-        when the process that holds the GPU is given `in_process_options`. `shared`: other processes decode in it too, at
-        `jobs_address`, in slots leased to them. `on_death` is called once when the worker dies or hangs by itself,
+        when the process that holds the GPU is given `in_process_options`. `shared`: other processes decode in it too,
+        at `jobs_address`, in slots leased to them. `on_death` is called once when the worker dies or hangs by itself,
         after every stream was failed. For overlap on a GPU, raises
         CodecFormatError for an unreadable checkpoint and ValueError for more than MAX_GPU_LEFT_CONTEXT frames.
         """
