@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from voxgate.gateway.session.slots.starvation import Starvation
+from voxgate.gateway.transport import resumption
 
 from ..testbed.measuring import Figures, nightly
 from .machine import execute, report, shrink
 from .program import generate
 from .world import Files
 
+BROKEN_RUNS = 1000
+"""Most programs that look for a rule that is broken; the first hundred find it."""
 MAX_REPORTS = 5
 """Failing seeds that are shrunk and printed."""
 
@@ -50,3 +55,28 @@ def test_a_seed_replays_exactly(seed: int, files: Files) -> None:
     assert [execute(program, files).digest for program in programs] == [
         execute(program, files).digest for program in programs
     ]
+
+
+def _keep_slots_without_text(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Starvation, "gives_way", lambda *_: False)
+
+
+def _keep_slots_without_connection(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(resumption, "CONTESTED_S", math.inf)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("break_rule", "fault"),
+    [
+        (_keep_slots_without_text, "a time in the queue ended beside a slot without text"),
+        (_keep_slots_without_connection, "a time in the queue ended beside a slot without a connection"),
+    ],
+)
+def test_broken_rule_of_slots_in_sessions_is_found(
+    break_rule: Callable[[pytest.MonkeyPatch], None], fault: str, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of `test_fairness`, for the rule that needs sessions."""
+    break_rule(monkeypatch)
+    outcomes = (execute(generate(seed), files) for seed in range(BROKEN_RUNS))
+    assert any(each.startswith(fault) for outcome in outcomes for each in outcome.faults)

@@ -1,6 +1,6 @@
 """The rules of slots and of sockets hold in random walks, and each rule that is broken on purpose is found.
 
-Rule 8 of slots needs sessions with speech: the random programs judge it.
+Rule 8 of slots needs sessions with speech: `test_combinations` breaks it.
 """
 
 from __future__ import annotations
