@@ -19,7 +19,10 @@ SIZES = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class CodecTiming:
-    """Timing of a batch of `frames` frames of each of `rows` streams: the 25th percentile of its runs."""
+    """Timing of a batch of `frames` frames of each of `rows` streams: the 25th percentile of its runs.
+
+    Of CPU time on one thread, which other programs disturb little; on several threads, of time.
+    """
 
     rows: int
     frames: int
@@ -50,6 +53,7 @@ def bench_codec(
     """
     torch.set_num_threads(1)
     shapes = list(shapes)
+    clock = time.process_time if threads == 1 else time.perf_counter
     decoder = load_slot_decoder(checkpoint_dir, max(rows for rows, _ in shapes), codec_mode, left_context, threads)
     timings = []
     for rows, frames in shapes:
@@ -60,9 +64,9 @@ def bench_codec(
         codes = torch.randint(0, decoder.codebook_size, (rows, frames, decoder.codebooks))
         spans = []
         for _ in range(rounds + 2):
-            begin = time.perf_counter()
+            begin = clock()
             decoder.decode(codes, slots, not_fresh)
-            spans.append(time.perf_counter() - begin)
+            spans.append(clock() - begin)
         timings.append(CodecTiming(rows, frames, 1000 * sorted(spans[2:])[rounds // 4]))
     return timings
 
