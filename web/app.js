@@ -34,6 +34,7 @@ const page = {
 const connection = new Connection(location.origin, {
   state: showState,
   session: async (session, token) => {
+    $("pause").hidden = !holdMaxMs();
     await listVoices(session, token);
     showState("ready", "Ready");
     endWait();
@@ -43,14 +44,18 @@ const connection = new Connection(location.origin, {
   lost: () => speech.lost(),
   resumed: (moved) => {
     const place = moved ? ", from another server" : "";
+    if (moved) speech.endHold(); // another gateway does not have the paused utterance
+    else if (speech.utterance?.paused) return showState("paused", "Paused");
     showState(speech.utterance ? "speaking" : "ready", (speech.utterance ? "Speaking" : "Ready") + place);
   },
-  expecting: () => speech.utterance !== null && !speech.utterance.done,
+  expecting: () => speech.utterance !== null && !speech.utterance.done && !speech.utterance.held,
 });
 
 const speech = new Speech(connection, {
   changed: () => {
-    if (speech.utterance?.format && connection.open) showState("speaking", "Speaking");
+    if (!speech.utterance?.format || !connection.open) return;
+    if (speech.utterance.paused) showState("paused", "Paused");
+    else showState("speaking", "Speaking");
   },
   finished: () => {
     if (connection.open) showState("ready", "Ready");
@@ -209,9 +214,26 @@ function interrupt() {
   speech.interrupt();
 }
 
-function showInterrupted({ text_spoken }, utterance) {
+// For how long the gateway holds a paused utterance; 0 if it does not.
+function holdMaxMs() {
+  const { capabilities = [], limits } = connection.session ?? {};
+  return capabilities.includes("hold_ms") ? limits.hold_max_ms : 0;
+}
+
+function pauseOrContinue() {
+  if (speech.utterance?.paused) speech.resume();
+  else speech.pause(holdMaxMs());
+}
+
+function showInterrupted({ text_spoken, hold_ms }, utterance, pauseIsOver) {
   const edited = page.sent === "" && utterance.text !== "";
-  showState(connection.open ? "ready" : "offline", connection.open ? "Ready" : "Offline");
+  const ready = pauseIsOver && hold_ms ? `Stopped: a pause lasts ${hold_ms / 1000} s at most` : "Ready";
+  showState(connection.open ? "ready" : "offline", connection.open ? ready : "Offline");
+  if (pauseIsOver) {
+    writer.stop();
+    comparison.stop();
+    skipPending();
+  }
   if (edited) {
     // Sent text was edited: continue from the edit, or from the playback position if that is earlier.
     const spokenTo = utterance.start + text_spoken.length;
@@ -243,6 +265,9 @@ function showState(name, detail) {
 function draw() {
   const current = speech.utterance;
   $("interrupt").disabled = !current && !writer.writing && !comparison.running;
+  const paused = current?.paused === true;
+  $("pause").disabled = !current?.format || current.interrupting || current.continuing;
+  if (paused !== ($("pause").textContent === "Continue")) $("pause").textContent = paused ? "Continue" : "Pause";
   $("download").disabled = !(current ?? speech.last)?.recording.length;
   if (current ?? speech.last) showNumbers(current ?? speech.last, speech.player, page.label);
   const word = page.words.findLast(({ start_ms }) => start_ms <= speech.player.played_ms);
@@ -251,7 +276,7 @@ function draw() {
   if (current && word) showHighlight(text.value, page.start, position(word.start), position(word.end), follow);
   else showHighlight(text.value, page.start, page.spokenTo, page.spokenTo);
   showLevels(speech.player, current !== null);
-  const moves = current && !current.interrupting;
+  const moves = current && !current.interrupting && !paused;
   showMouth((current ?? speech.last)?.visemes.length && shapeAt(moves ? current.visemes : [], speech.player.heard_ms));
   if (current) requestAnimationFrame(draw);
   else setTimeout(draw, IDLE_DRAW_MS);
@@ -273,6 +298,7 @@ function startDemo() {
 $("speak").addEventListener("click", () => speakAll(0));
 $("continue").addEventListener("click", () => speakAll(page.spokenTo));
 $("interrupt").addEventListener("click", interrupt);
+$("pause").addEventListener("click", pauseOrContinue);
 $("demo").addEventListener("click", startDemo);
 $("compare").addEventListener("click", () => {
   interrupt();

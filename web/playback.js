@@ -88,7 +88,7 @@ function pcmToFloat(bytes) {
 }
 
 // Plays one utterance at a time in an audio worklet. `on(event)` gets the worklet's reports of the current utterance:
-// audible, progress, dry, ended, stopped.
+// audible, progress, dry, ended, stopped, paused.
 export class Player {
   constructor(on) {
     this.on = on;
@@ -151,6 +151,15 @@ export class Player {
 
   stop() {
     this.post({ type: "stop" });
+  }
+
+  // Keeps what is buffered; `resume` goes on with the sample at which it paused.
+  pause() {
+    this.post({ type: "pause" });
+  }
+
+  resume() {
+    this.post({ type: "resume" });
   }
 
   // Keeps the order, also while the worklet is being loaded.

@@ -7,14 +7,15 @@ const ACK_MS = 250;
 const INTERRUPT_TIMEOUT_MS = 2000;
 let count = 0;
 
-// `on` has changed(), finished(), interrupted(message, utterance), queued(message), error(message), words(list) and
-// failed(utterance, played_ms), when an utterance ended in its middle.
+// `on` has changed(), finished(), interrupted(message, utterance, pauseIsOver), queued(message), error(message), words(list)
+// and failed(utterance, played_ms), when an utterance ended in its middle.
 export class Speech {
   constructor(connection, on) {
     this.connection = connection;
     this.on = on;
     this.player = new Player((event) => this.playback(event));
     this.utterance = null; // the one being written or played
+    this.holdTimer = null; // until the gateway lets a paused utterance go, or has to answer `continue`
     this.opusRate = 48000; // what the browser decodes Opus to; corrected by the first packet
   }
 
@@ -44,6 +45,10 @@ export class Speech {
       firstAudio: null,
       acked: performance.now(),
       interrupting: false,
+      paused: false, // until the gateway has continued it
+      continuing: false, // the gateway was asked to
+      held: null, // its answer to the pause
+      repeatedTo: 0, // audio messages before this one are sent again after a pause
       recording: new Recording(),
       visemes: [], // mouth shapes, with the times from which they hold
       queued: 0, // position in the queue; 0 with a slot
@@ -78,9 +83,33 @@ export class Speech {
     if (!current || current.interrupting) return;
     const played_ms = this.player.played_ms;
     this.player.stop();
+    clearTimeout(this.holdTimer);
     current.interrupting = true;
+    current.paused = false;
     if (!this.connection.open) return this.lost(); // no answer will come
     this.connection.send({ type: "interrupt", utterance: current.id, played_ms });
+  }
+
+  // Pauses playback at once, for `hold_ms` at most; then `on.interrupted` follows. What is buffered is kept, so the audio
+  // messages that the gateway sends again are not needed, and a decoder of Opus goes on without a seam.
+  pause(hold_ms) {
+    const current = this.utterance;
+    if (!current?.format || current.paused || current.interrupting || !this.connection.open) return;
+    const { played_ms } = this.player;
+    this.player.pause();
+    current.paused = true;
+    this.connection.send({ type: "interrupt", utterance: current.id, played_ms, hold_ms });
+    this.on.changed();
+  }
+
+  // Goes on with a paused utterance once the gateway has answered.
+  resume() {
+    const current = this.utterance;
+    if (!current?.paused || current.continuing) return;
+    current.continuing = true;
+    this.endHoldAfter(INTERRUPT_TIMEOUT_MS);
+    // An id that begins so tells SpeechSocket what an error refuses.
+    this.connection.send({ type: "continue", utterance: current.id, id: `continue-${current.id}` });
   }
 
   // Interrupts the utterance and waits until it has ended.
@@ -128,6 +157,7 @@ export class Speech {
         current.visemes.push(...message.visemes);
         break;
       case "done":
+        if (current.done) break; // sent again after a pause
         current.done = message;
         current.ended = true;
         if (current.interrupting) break;
@@ -138,13 +168,18 @@ export class Speech {
         );
         break;
       case "interrupted":
-        this.close(message);
+        if (message.hold_ms === undefined) this.close(message);
+        else if (!current.interrupting) this.hold(message);
+        break;
+      case "continued":
+        if (!current.interrupting) this.continued();
         break;
       case "warning":
         this.on.error(message);
         break;
       case "error":
         if (message.code === "text_too_long") this.on.error(message);
+        else if (message.code === "utterance_ended" && current.paused) this.endHold();
         else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "" });
         else this.fail(message);
         break;
@@ -154,6 +189,7 @@ export class Speech {
   audio(packet) {
     const current = this.utterance;
     if (!current || packet.number !== current.number || current.interrupting) return;
+    if (packet.seq < current.repeatedTo) return;
     if (packet.seq !== current.nextSeq || packet.pts !== current.samples) {
       this.fail({ message: `Audio is missing: expected message ${current.nextSeq}, got ${packet.seq}.` });
       return;
@@ -171,8 +207,38 @@ export class Speech {
     const current = this.utterance;
     if (!current) return;
     if (!current.done) this.fail({ message: "The connection was lost during the speech." });
-    else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "" });
+    else if (current.interrupting || current.paused) this.close(current.held ?? { text_spoken: current.text, text_remaining: "" });
     // Complete audio is played to its end: a gateway that shuts down closes the connection once all of it was sent.
+  }
+
+  // Pauses
+
+  hold(message) {
+    this.utterance.held = message;
+    if (!this.utterance.continuing) this.endHoldAfter(message.hold_ms);
+  }
+
+  continued() {
+    const current = this.utterance;
+    clearTimeout(this.holdTimer);
+    Object.assign(current, { paused: false, continuing: false, held: null, repeatedTo: current.nextSeq });
+    if (current.firstByteAt) current.firstByteAt += performance.now() - current.lastByteAt; // the pace is that without pauses
+    this.player.resume();
+    this.on.changed();
+  }
+
+  endHoldAfter(ms) {
+    clearTimeout(this.holdTimer);
+    this.holdTimer = setTimeout(() => this.endHold(), ms);
+  }
+
+  // The gateway has let the paused utterance go, if there is one, or does not answer.
+  endHold() {
+    const current = this.utterance;
+    if (!current?.paused) return;
+    if (current.continuing) this.connection.send({ type: "interrupt", utterance: current.id });
+    this.player.stop();
+    this.close(current.held ?? { text_spoken: current.text, text_remaining: "" }, true);
   }
 
   // From the player
@@ -193,7 +259,7 @@ export class Speech {
       this.utterance = null;
       this.last = current;
       this.on.finished(current);
-    } else if (current.format && !current.interrupting) {
+    } else if (current.format && !current.interrupting && !current.paused) {
       const due = performance.now() - current.acked >= ACK_MS || event.type === "dry";
       if (due) this.ack(current, event);
     }
@@ -207,10 +273,10 @@ export class Speech {
     if (!current.done) this.connection.send({ type: "ack", utterance: current.id, played_samples });
   }
 
-  close(answer) {
+  close(answer, pauseIsOver = false) {
     const current = this.utterance;
     this.drop();
-    this.on.interrupted(answer, current);
+    this.on.interrupted(answer, current, pauseIsOver);
   }
 
   fail(message) {
@@ -228,6 +294,7 @@ export class Speech {
   }
 
   drop() {
+    clearTimeout(this.holdTimer);
     if (!this.utterance) return;
     this.utterance.decoder?.close();
     this.last = this.utterance;

@@ -1,5 +1,5 @@
 // Playback on the audio thread from a ring buffer: starts once enough is buffered, buffers again after an underrun, fades
-// out when stopped.
+// out when stopped or paused.
 
 const CAPACITY_S = 60;
 const START_S = 0.085;
@@ -34,7 +34,10 @@ class Playback extends AudioWorkletProcessor {
     this.startWait = MAX_START_WAIT_S * sampleRate;
     this.ended = false;
     this.audible = false;
-    this.fading = null;
+    this.fading = null; // samples left of a fade to silence
+    this.paused = false;
+    this.resumeAt = 0; // position of the pause
+    this.rising = 0; // samples left of the fade from silence after it
   }
 
   begin({ utterance }) {
@@ -70,11 +73,30 @@ class Playback extends AudioWorkletProcessor {
 
   end() {
     this.ended = true;
-    if (this.written === this.played) this.report("ended");
+    if (!this.paused && this.written === this.played) this.report("ended");
   }
 
   stop() {
+    this.paused = false;
     this.fading = FADE_S * sampleRate;
+  }
+
+  // What is buffered is kept.
+  pause() {
+    this.paused = true;
+    this.dry = false; // the pause is no underrun
+    this.resumeAt = this.played;
+    if (this.running) this.fading = FADE_S * sampleRate;
+    else this.report("paused");
+  }
+
+  resume() {
+    this.paused = false;
+    this.fading = null;
+    if (this.running) return; // it had not become silent
+    this.rising = FADE_S * sampleRate;
+    this.startWait = MAX_START_WAIT_S * sampleRate;
+    if (this.ended && this.written === this.played) this.report("ended");
   }
 
   report(type) {
@@ -84,7 +106,7 @@ class Playback extends AudioWorkletProcessor {
 
   process(_, [[output]]) {
     const buffered = this.written - this.played;
-    if (!this.running && this.fading === null && buffered > 0) {
+    if (!this.running && !this.paused && this.fading === null && buffered > 0) {
       this.startWait -= output.length;
       this.running = this.ended || buffered >= this.threshold || this.startWait <= 0;
     }
@@ -108,20 +130,26 @@ class Playback extends AudioWorkletProcessor {
       }
       if (this.fading !== null) {
         sample *= Math.max(0, this.fading) / (FADE_S * sampleRate);
-        if (--this.fading <= 0) {
-          this.running = false;
-          return this.report("stopped");
-        }
+        if (--this.fading <= 0) return this.faded();
       }
+      if (this.rising > 0) sample *= 1 - this.rising-- / (FADE_S * sampleRate);
       output[i] = sample;
     }
     return undefined;
   }
 
+  faded() {
+    this.running = false;
+    if (!this.paused) return this.report("stopped");
+    this.fading = null;
+    this.played = this.resumeAt; // the faded samples are played again, rising: both together have the full level
+    return this.report("paused");
+  }
+
   runDry() {
     this.running = false;
     this.startWait = Math.max(MAX_START_WAIT_S * sampleRate, this.threshold);
-    if (this.fading !== null) return this.report("stopped");
+    if (this.fading !== null) return this.faded();
     if (this.ended) return this.report("ended");
     this.dry = true;
     return this.report("dry");
