@@ -168,6 +168,23 @@ class Continued:
 
 
 @dataclass(frozen=True, slots=True)
+class Retracted:
+    """`text` was taken back; the first `characters` characters stay, and more may follow.
+
+    Words that begin at `void_from` or later are void. `flush_at`: length of the text that is spoken up to the cut, as
+    behind a flush; None without a cut. `samples` and `audio_ms`: audio up to the cut; mouth shapes from there on are
+    void.
+    """
+
+    characters: int
+    text: str
+    void_from: int
+    flush_at: int | None = None
+    samples: int | None = None
+    audio_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """A warning, or an error about a single message; the utterance continues."""
 
@@ -225,6 +242,7 @@ Event = (
     | Done
     | Interrupted
     | Continued
+    | Retracted
     | Notice
     | Reconnecting
     | Resumed
@@ -348,6 +366,17 @@ def _continued(message: Message) -> Continued:
     return Continued(int(message["seq"]), int(message["skip_samples"]), int(message["played_ms"]))
 
 
+def _retracted(message: Message) -> Retracted:
+    return Retracted(
+        int(message["characters"]),
+        str(message["text"]),
+        int(message["void_from"]),
+        message.get("flush_at"),
+        message.get("samples"),
+        message.get("audio_ms"),
+    )
+
+
 def _warning(message: Message) -> Notice:
     return Notice(str(message["code"]), str(message["message"]))
 
@@ -376,6 +405,7 @@ _READERS: Mapping[str, Callable[[Message], Event | SpeechError]] = {
     "done": _done,
     "interrupted": _interrupted,
     "continued": _continued,
+    "retracted": _retracted,
     "warning": _warning,
     "error": _error,
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from .events import Retracted
 
 TEXT_CHARACTERS = 8000
 """Characters of text in one message when it is sent again."""
@@ -11,6 +14,16 @@ PARTS_CHARACTERS = 16_000
 """Characters of checkpoint parts in one message: all fit into the smallest limit that a gateway is run with."""
 
 Message = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A message about the text: `text` of one with text, otherwise None; `characters` of a retraction."""
+
+    kind: str
+    id: str
+    text: str | None = None
+    characters: int = 0
 
 
 class SentUtterance:
@@ -21,26 +34,35 @@ class SentUtterance:
 
     def __init__(self, start: Mapping[str, Any]) -> None:
         self.parts: list[str] = []
-        self.words = self.visemes = 0
-        """Words and visemes received."""
+        self.words: list[int] = []
+        """Offset of each word received that is not void."""
+        self.visemes: list[int] = []
+        """Start of each mouth shape received that is not void, in ms."""
         self._start = dict(start)
-        self._pieces: list[tuple[str, str | None]] = []
-        """Id of the message and text of each fragment; None for a flush."""
-        self._ended = False
+        self._pieces: list[_Piece] = []
+        """Text, flushes, ends, and retractions without an answer."""
 
     def record(self, message: Mapping[str, Any]) -> None:
         """Keeps a message that is sent, if it decides how the utterance sounds."""
-        match message["type"]:
-            case "text":
-                self._pieces.append((message["id"], message["text"]))
-            case "flush":
-                self._pieces.append((message["id"], None))
-            case "end":
-                self._ended = True
+        if (kind := message["type"]) in ("text", "flush", "end", "retract"):
+            piece = _Piece(kind, message["id"], message.get("text"), message.get("characters", 0))
+            self._pieces.append(piece)
 
     def forget(self, message_id: str) -> None:
         """Drops a message that the gateway has refused."""
-        self._pieces = [piece for piece in self._pieces if piece[0] != message_id]
+        self._pieces = [piece for piece in self._pieces if piece.id != message_id]
+
+    def retracted(self, answer: Retracted) -> None:
+        """The first retraction without an answer was answered. The parts so far are void."""
+        self.parts.clear()
+        self.words = [start for start in self.words if start < answer.void_from]
+        if answer.audio_ms is not None:
+            self.visemes = [start_ms for start_ms in self.visemes if start_ms < answer.audio_ms]
+        number = next((n for n, piece in enumerate(self._pieces) if piece.kind == "retract"), None)
+        if number is None:
+            return
+        before, behind = self._pieces[:number], self._pieces[number + 1 :]
+        self._pieces = [*_kept(before, answer.characters, answer.flush_at or 0), *behind]
 
     def messages(self, started: Mapping[str, Any] | None, received: int, *, last: bool) -> Iterator[Message]:
         """Yields what begins the utterance behind `received` audio messages, the `last` of all among them or not.
@@ -51,34 +73,60 @@ class SentUtterance:
         if started is None:
             yield self._start
         else:
+            words, visemes = len(self.words), len(self.visemes)
+            progress = {"messages": received, "last": last, "words": words, "visemes": visemes}
             batches = list(_batches(self.parts, PARTS_CHARACTERS))
             yield {
                 **self._start,
                 **started,
                 "type": "restore",
                 "checkpoint": batches[0],
-                "received": {"messages": received, "last": last, "words": self.words, "visemes": self.visemes},
-                "characters": sum(len(text or "") for _, text in self._pieces),
+                "received": progress,
+                "characters": sum(len(piece.text or "") for piece in self._pieces),
             }
             for batch in batches[1:]:
                 yield {"type": "checkpoint", "utterance": utterance, "parts": batch}
         yield from self._text(utterance)
-        if self._ended:
-            yield {"type": "end", "utterance": utterance, "id": "end-0"}
 
     def _text(self, utterance: str) -> Iterator[Message]:
-        texts = [""]
-        for _, text in self._pieces:
-            if text is None:
-                texts.append("")
-            else:
-                texts[-1] += text
-        for number, between in enumerate(texts):
-            if number:
+        waiting, ended = "", False
+        for piece in self._pieces:
+            if piece.text is not None:
+                waiting += piece.text
+                continue
+            yield from _fragments(utterance, waiting)
+            waiting, ended = "", piece.kind == "end" or (ended and piece.kind != "retract")
+            if piece.kind == "flush":
                 yield {"type": "flush", "utterance": utterance, "id": "flush-0"}
-            for begin in range(0, len(between), TEXT_CHARACTERS):
-                fragment = between[begin : begin + TEXT_CHARACTERS]
-                yield {"type": "text", "utterance": utterance, "id": "text-0", "text": fragment}
+            elif piece.kind == "retract":
+                retract = {"type": "retract", "utterance": utterance, "id": piece.id}
+                yield retract | {"characters": piece.characters}
+        yield from _fragments(utterance, waiting)
+        if ended:
+            yield {"type": "end", "utterance": utterance, "id": "end-0"}
+
+
+def _fragments(utterance: str, text: str) -> Iterator[Message]:
+    for begin in range(0, len(text), TEXT_CHARACTERS):
+        fragment = text[begin : begin + TEXT_CHARACTERS]
+        yield {"type": "text", "utterance": utterance, "id": "text-0", "text": fragment}
+
+
+def _kept(pieces: list[_Piece], characters: int, flush_at: int) -> Iterator[_Piece]:
+    """Yields the pieces of the first `characters` characters, with a flush behind the first `flush_at` of them."""
+    at = 0
+    for piece in pieces:
+        if piece.kind == "flush" and at <= characters:
+            yield piece
+        text = (piece.text or "")[: max(0, characters - at)]
+        before, behind = text[: max(0, flush_at - at)], text[max(0, flush_at - at) :]
+        if before:
+            yield _Piece("text", piece.id, before)
+        if before and at + len(before) == flush_at:
+            yield _Piece("flush", piece.id)
+        if behind:
+            yield _Piece("text", piece.id, behind)
+        at += len(piece.text or "")
 
 
 def _batches(parts: list[str], characters: int) -> Iterator[list[str]]:

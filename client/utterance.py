@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from .continuity import Continuity
 from .errors import ClientError, SessionLost, SpeechError
 from .event_queue import EventQueue
-from .events import Audio, AudioFormat, Continued, Done, Event, Interrupted, Notice, Started, Visemes, Words
+from .events import (
+    Audio,
+    AudioFormat,
+    Continued,
+    Done,
+    Event,
+    Interrupted,
+    Notice,
+    Retracted,
+    Started,
+    Visemes,
+    Words,
+)
 from .sent_utterance import SentUtterance
 
+T = TypeVar("T")
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 MAX_UNREAD_EVENTS = 1024
 """Unread events of one utterance (80 s of audio in packets of 80 ms) at which the session stops reading."""
 INTERRUPT_TIMEOUT_S = 10.0
+RETRACT_TIMEOUT_S = 10.0
 DRAINING_CODE = "draining"
 RESTORE_PAUSE_S = 0.25
 """Least pause before a gateway that had no room for the utterance is asked again."""
@@ -25,7 +40,7 @@ RESTORE_PAUSE_S = 0.25
 FRAGMENT_REFUSED_CODE = "text_too_long"
 TEXT_CALLS = ("text", "flush")
 """Kinds of calls after whose refusal the utterance goes on; the next call about its text raises the refusal."""
-CONTROL_CALLS = ("ack", "interrupt", "continue")
+CONTROL_CALLS = ("ack", "interrupt", "continue", "retract")
 """Kinds of calls that are not about the text."""
 HOLD_SLACK_S = 1.0
 """Seconds between looks whether a hold that is over was prolonged by `continue`, whose answer is under way."""
@@ -62,6 +77,8 @@ class Utterance:
         self._failure: Exception | None = None
         self._ended_by_error = False
         self._interrupt_answer: asyncio.Future[Interrupted] | None = None
+        self._retractions: deque[asyncio.Future[Retracted]] = deque()
+        """Those that wait for an answer, in order."""
         self._interrupt: dict[str, Any] | None = None
         """The message that waits for that answer."""
         self.held: Interrupted | None = None
@@ -195,6 +212,25 @@ class Utterance:
                 await self._send({"type": "continue", "utterance": self.id, "id": self._next_id("continue")})
             return await asyncio.shield(self._continue_answer)
 
+    async def retract(self, characters: int = 0, timeout_s: float = RETRACT_TIMEOUT_S) -> Retracted:
+        """Takes back all text but its first `characters` characters that was not spoken yet; returns what stays.
+
+        More text may follow at once, also after `end`, which has to be called again. Raises SpeechError
+        (`utterance_ended`, `rate_limited`), TimeoutError after `timeout_s`. Cancelling it does not withdraw the
+        retraction.
+        """
+        self._raise_refusal()
+        answer: asyncio.Future[Retracted] = asyncio.get_running_loop().create_future()
+        self._text_ended = False
+        self._retractions.append(answer)
+        try:
+            await self._command("retract", characters=characters)
+        except BaseException:
+            self._retractions.remove(answer)
+            raise
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.shield(answer)
+
     async def wait_for_interrupt_answer(self) -> None:
         """Waits until a pending interrupt, if any, was answered or failed. Used by the session."""
         if self._interrupt_answer is not None and not self._interrupt_answer.done():
@@ -291,9 +327,13 @@ class Utterance:
             case Audio():
                 event = self._continuity.check(event, self.format)
             case Words():
-                self.sent.words += len(event.words)
+                self.sent.words += [word.start for word in event.words]
             case Visemes():
-                self.sent.visemes += len(event.visemes)
+                self.sent.visemes += [viseme.start_ms for viseme in event.visemes]
+            case Retracted():
+                self.sent.retracted(event)
+                if self._retractions:
+                    _settle(self._retractions.popleft(), event)
             case Interrupted():
                 self._take_interrupted(event)
                 if self._interrupt_answer is not None and not self._interrupt_answer.done():
@@ -316,6 +356,11 @@ class Utterance:
             self._aside.append(event)
         if self.finished and self._aside is None:
             self._events.close()
+            self._fail_retractions(SpeechError("utterance_ended", "the utterance has ended"))
+
+    def _fail_retractions(self, error: Exception) -> None:
+        while self._retractions:
+            _settle(self._retractions.popleft(), error)
 
     def notify(self, event: Event) -> None:
         """Queues an event about the connection, without waiting."""
@@ -327,6 +372,7 @@ class Utterance:
             self._failure = error
         self._events.close(error)
         self._end_hold()
+        self._fail_retractions(error)
         for answer in (self._interrupt_answer, self._continue_answer):
             if answer is not None and not answer.done():
                 answer.set_exception(error)
@@ -358,6 +404,7 @@ class Utterance:
         self.interrupted = self.held
         self._end_hold()
         self._events.close()
+        self._fail_retractions(SpeechError("utterance_ended", "the utterance is not held any more"))
         if self._continue_answer is not None and not self._continue_answer.done():
             self._continue_answer.set_exception(SpeechError("utterance_ended", "the utterance is not held any more"))
             self._continue_answer.exception()  # as in `fail`
@@ -379,6 +426,10 @@ class Utterance:
         if error.code not in AFTER_END_CODES and self._asks_again(error):
             return
         call = (error.message_id or "").partition("-")[0]
+        if call == "retract" and self._retractions and error.code in MESSAGE_REFUSED_CODES:
+            _settle(self._retractions.popleft(), error)
+            self.sent.forget(error.message_id or "")
+            return
         refused = error.code in MESSAGE_REFUSED_CODES
         # The refusal of an earlier call is not the answer to an interrupt.
         answers = not refused or call in ("", "interrupt")
@@ -425,3 +476,14 @@ class Utterance:
         except SessionLost as lost:
             # An error that the gateway sent before it closed the connection is more precise.
             raise self._failure or lost from None
+
+
+def _settle(answer: asyncio.Future[T], result: T | Exception) -> None:
+    """Gives a call its answer, or its error, which need not be looked at."""
+    if answer.done():
+        return
+    if isinstance(result, Exception):
+        answer.set_exception(result)
+        answer.exception()
+    else:
+        answer.set_result(result)

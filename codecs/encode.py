@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import numpy as np
 
 from .flac import FlacCoder
@@ -23,16 +25,21 @@ class PacketEncoder:
     Of the samples that a decoder outputs, [pre_skip, pre_skip + true_samples) are exactly the audio.
     """
 
-    def __init__(self, audio_format: OutputFormat) -> None:
-        """Raises OpusUnavailable for Opus without libopus."""
+    def __init__(self, audio_format: OutputFormat, serial: int | None = None) -> None:
+        """`serial`: of an Ogg stream; random unless given. Raises OpusUnavailable for Opus without libopus."""
         self.format = audio_format
+        self._serial = secrets.randbits(32) if serial is None else serial
         self.true_samples = 0
         """Samples of audio at the format's rate so far; of the whole utterance after `finish`."""
         self._resampler = Resampler(SAMPLE_RATE_HZ, audio_format.sample_rate_hz)
-        self._coder = _coder(audio_format)
+        self._coder = _coder(audio_format, self._serial)
         self._incomplete: Pcm = np.zeros(0, np.float32)
         """Samples of the packet that is not full yet."""
         self._full_packets = 0
+
+    def renew(self) -> PacketEncoder:
+        """Returns an encoder that makes the same packets from the same audio, from the beginning."""
+        return PacketEncoder(self.format, self._serial)
 
     @property
     def pre_skip(self) -> int:
@@ -69,13 +76,13 @@ class PacketEncoder:
         return (n + 1) * rate * ms // 1000 - n * rate * ms // 1000
 
 
-def _coder(audio_format: OutputFormat) -> PacketCoder:
+def _coder(audio_format: OutputFormat, serial: int) -> PacketCoder:
     rate_hz = audio_format.sample_rate_hz
     match audio_format.codec:
         case "opus":
             return _opus(audio_format)
         case "ogg_opus":
-            return OggOpusCoder(_opus(audio_format), rate_hz)
+            return OggOpusCoder(_opus(audio_format), rate_hz, serial)
         case "mp3":
             return Mp3Coder(rate_hz, audio_format.bitrate)
         case "flac":

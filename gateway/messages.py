@@ -138,6 +138,14 @@ class Continue(_ClientMessage):
     utterance: UtteranceId
 
 
+class Retract(_ClientMessage):
+    """Takes back the text that was not spoken yet, but its first `characters`."""
+
+    type: Literal["retract"]
+    utterance: UtteranceId
+    characters: Count = 0
+
+
 class Ack(_ClientMessage):
     """Reports how many samples of an utterance the client has played."""
 
@@ -174,6 +182,7 @@ ClientMessage = (
     | End
     | Interrupt
     | Continue
+    | Retract
     | Ack
     | Ping
     | AskLimits
@@ -246,6 +255,7 @@ CAPABILITIES = (
     "limits",
     "offsets",
     "resume",
+    "retract",
     "starving",
     "traceparent",
     "visemes",
@@ -418,6 +428,25 @@ class ContinuedMessage(_ServerMessage):
     played_ms: int
 
 
+class RetractedMessage(_ServerMessage):
+    """`text` was taken back; `characters` are left, and more may follow.
+
+    Words that begin at `void_from` or later are void. `flush_at`: length of the text that is spoken up to the cut, as
+    behind a flush; None without a cut. `samples` and `audio_ms`: audio up to the cut; mouth shapes from there on are
+    void.
+    """
+
+    type: Literal["retracted"] = "retracted"
+    id: str | None = None
+    utterance: str
+    characters: int
+    text: str
+    void_from: int
+    flush_at: int | None = None
+    samples: int | None = None
+    audio_ms: int | None = None
+
+
 MARKUP_IGNORED = "markup_ignored"
 """Code of the warning that a control in the text is not honoured."""
 TEXT_WAITED_OUT = "text_waited_out"
@@ -514,6 +543,7 @@ ServerMessage = (
     | DoneMessage
     | InterruptedMessage
     | ContinuedMessage
+    | RetractedMessage
     | WarningMessage
     | ErrorMessage
     | GoingAwayMessage

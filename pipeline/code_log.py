@@ -1,10 +1,11 @@
-"""The codes of an utterance, by generation: kept for a checkpoint, or given by one, so that no frame is drawn twice."""
+"""The codes of an utterance, by generation: for a checkpoint, a retraction, or given by either: none is drawn twice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .errors import CheckpointRefused
 from .interface import CodeRun, FinishReason
@@ -12,17 +13,19 @@ from .talker.generation import Continuation, Frame
 
 
 class CodeLog:
-    """Gives each generation the codes that are known of it, and keeps the others until they are taken.
+    """Gives each generation the codes that are known of it, and keeps all codes, those not taken yet apart.
 
-    Not thread-safe. It holds at most the frames made since the last `take`.
+    Not thread-safe. A second of speech takes 400 bytes, for as long as the utterance lasts.
     """
 
     def __init__(self, past: Sequence[CodeRun] = (), *, keep: bool = False) -> None:
         """`past`: runs that `check_runs` accepts. `keep`: whether `take` is called."""
-        self._known: dict[int, list[Frame]] = {}
+        self._groups = 0
+        self._codes: dict[int, bytearray] = {}
+        """By generation, those included that are still to be iterated again: int16 [frames, groups]."""
         self._ends: dict[int, FinishReason] = {}
         for run in past:
-            self._known.setdefault(run.generation, []).extend(run.codes)
+            self._log(run.generation, run.codes)
             if run.end is not None:
                 self._ends[run.generation] = run.end
         self._keep = keep
@@ -39,7 +42,7 @@ class CodeLog:
         self._close_run(None)
         self._generation += 1
         self._frames = 0
-        frames, end = self._known.pop(self._generation, []), self._ends.get(self._generation)
+        frames, end = list(self._frames_of(self._generation)), self._ends.get(self._generation)
         self._known_frames = len(frames)
         if not frames and end is None:
             return None
@@ -48,12 +51,15 @@ class CodeLog:
     def add(self, codes: Frame) -> None:
         """The present generation made its next frame, int16 [groups]."""
         self._frames += 1
-        if self._keep and self._frames > self._known_frames:
-            self._new.append(codes)
+        if self._frames > self._known_frames:
+            self._log(self._generation, codes[None])
+            if self._keep:
+                self._new.append(codes)
 
     def end(self, reason: FinishReason | None) -> None:
         """The present generation ended by itself, or was cut (None)."""
         if reason is not None and self._generation not in self._ends:
+            self._ends[self._generation] = reason
             self._close_run(reason)
 
     def take(self) -> list[CodeRun]:
@@ -61,6 +67,31 @@ class CodeLog:
         self._close_run(None)
         runs, self._runs = self._runs, []
         return runs
+
+    def runs(self, frames: int | None = None) -> tuple[CodeRun, ...]:
+        """Returns all codes known of the utterance, or those of its first `frames` frames, one run a generation.
+
+        A generation that has more frames ends there.
+        """
+        runs = []
+        for generation in sorted(self._codes.keys() | self._ends.keys()):
+            codes, end = self._frames_of(generation), self._ends.get(generation)
+            if frames is not None:
+                if frames <= 0:
+                    break
+                if frames < len(codes) or (frames == len(codes) and end is None):
+                    codes, end = codes[:frames], FinishReason.END
+                frames -= len(codes)
+            runs.append(CodeRun(generation, 0, codes, end))
+        return tuple(runs)
+
+    def _frames_of(self, generation: int) -> NDArray[np.int16]:
+        return np.frombuffer(bytes(self._codes.get(generation, b"")), np.int16).reshape(-1, max(1, self._groups))
+
+    def _log(self, generation: int, codes: NDArray[np.int16]) -> None:
+        if len(codes):
+            self._groups = codes.shape[1]
+            self._codes.setdefault(generation, bytearray()).extend(codes.tobytes())
 
     def _close_run(self, end: FinishReason | None) -> None:
         if self._keep and (self._new or end is not None):

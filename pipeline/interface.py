@@ -228,6 +228,22 @@ class Milestones:
     """The first chunk was decoded."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SpeechCut:
+    """Where a speech can be cut, so that other text follows: another speech with this `past` goes on there."""
+
+    characters: int
+    """Length of the text that is spoken up to there."""
+    samples: int
+    """Samples of audio at 24 kHz up to there."""
+    settled_samples: int
+    """Of these, those that are the same whatever follows."""
+    past: tuple[CodeRun, ...]
+    divides: bool
+    """Whether the text is to be flushed there. False where the text to be kept was not read to its end yet: then the
+    speech goes on as it would have, `characters` are all of that text, and the samples are 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeasedSlots:
     """Slots that another process leased for an utterance: one of the talker's and one of the codec's."""
@@ -303,6 +319,14 @@ class Speech(Protocol):
         """Returns the offset in the client's text of the first character not yet heard at `played_ms`; approximate.
 
         Also answers after the last frame and after `aclose`, because playback is behind generation.
+        """
+
+    def cut(self, text: str, samples: int, characters: int, *, final: bool) -> SpeechCut | None:
+        """Returns where the speech can be cut if all but the first `characters` characters of its text are taken back.
+
+        `text`: all text accepted so far. `samples`: audio at 24 kHz that cannot be taken back; the cut is not before
+        it. Returns None, unless it is `final`, while the end of a word is not made yet. Changes nothing; call it when
+        `catch_up` has nothing left.
         """
 
     def __aiter__(self) -> Speech: ...

@@ -20,8 +20,9 @@ from .alignment.word_timing import WordTiming
 from .codec.resumable_stream import ResumableStream
 from .credit import CreditRounds
 from .errors import EmptyText, EngineLost, GenerationFailed, TextTooLong, VoxgateError
-from .interface import FinishReason, LeasedSlots, Milestones, SpeechChunk
+from .interface import FinishReason, LeasedSlots, Milestones, SpeechChunk, SpeechCut
 from .prosody.shaper import SpeechShaper
+from .retraction.speech_cutter import SpeechCutter
 from .silence import LeadingSilence, SilenceRun
 from .talker.generation import Continuation, Generation
 from .text.lexicon.filter import TextFilter, make_text_filter
@@ -79,6 +80,7 @@ class UtteranceSpeech:
         self._feed = TimingFeed(timing, visemes)
         self._shaper = SpeechShaper(plan.prosody, self._feed.on_audio)
         self._frames = FrameCounts()
+        self._cutter = SpeechCutter(timing, self._filter, self._shaper.timeline)
         self._generation: Generation | None = None
         self._generations = 0
         """Begun so far."""
@@ -229,6 +231,16 @@ class UtteranceSpeech:
         speech_ms = self._shaper.timeline.speech_ms(played_ms)
         return self._filter.spans.boundary(self._timing.spoken_until(speech_ms))
 
+    def cut(self, text: str, samples: int, characters: int, *, final: bool) -> SpeechCut | None:
+        frames, cut_off = self._frames, self._leading.frames
+        if self._cutter.keeps_all_read(text, self._tokens, characters):
+            return SpeechCut(min(characters, len(text)), 0, 0, self._plan.codes.runs(), divides=False)
+        boundary = self._cutter.find(samples, cut_off, frames.delivered + cut_off, characters, final=final)
+        if boundary is None:
+            return None
+        past = self._plan.codes.runs(boundary.frame)
+        return SpeechCut(*self._cutter.locate(text, boundary, samples, cut_off), past, divides=True)
+
     def _pass_frames(self, frames: int) -> None:
         """Moves the playback position to `frames` generated frames, and lets generation follow."""
         if frames > self._frames.passed:
@@ -360,6 +372,7 @@ class UtteranceSpeech:
                 self._place_marks()
             self._generations += 1
             self._frames.before = self._frames.generated
+            self._cutter.begin_generation(self._frames.generated, self._tokens)
             behind = self._plan.codes.begin(self._plan.rules.limits.frames_floor)
         self._text_closed = behind is not None and behind.closed
         self._plan.prepare(generation, self._generations, behind)
@@ -421,6 +434,7 @@ class UtteranceSpeech:
     def _end_segment(self) -> None:
         assert self._tokens.last is not None  # a generation begins with a token
         self._feed.on_segment_end(self._tokens.last.source_end)
+        self._cutter.end_generation(self._frames.generated, self._tokens.last.source_end)
 
     def _announce_text(self) -> None:
         """Passes the text that was given to the talker to the word timing."""

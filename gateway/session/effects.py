@@ -49,6 +49,14 @@ class SuspendSpeech:
 
 
 @dataclass(frozen=True, slots=True)
+class RewindSpeech:
+    """Stop to read `speech` and close it; then call `ServerSession.on_rewound`."""
+
+    utterance: ServerUtterance
+    speech: Speech
+
+
+@dataclass(frozen=True, slots=True)
 class LoadDictionaries:
     """Await `load()`, then call `ServerSession.on_dictionaries`. Until then pass no message."""
 
@@ -88,6 +96,7 @@ Effect = (
     | SendAudio
     | ReadSpeech
     | SuspendSpeech
+    | RewindSpeech
     | LoadDictionaries
     | CloseSpeech
     | SendProbe
@@ -171,7 +180,7 @@ class EffectQueue:
         return bool(self._effects) and isinstance(self._effects[0], LoseSocket)
 
     def drop_audio(self, utterance: ServerUtterance) -> None:
-        """Removes audio, reading and suspension of an utterance that has ended."""
+        """Removes audio, reading, suspension and rewinding of an utterance that has ended."""
         self._effects = deque(effect for effect in self._effects if not _is_audio_of(utterance, effect))
 
     def stop_audio(self, utterance: ServerUtterance) -> int | None:
@@ -195,4 +204,4 @@ class EffectQueue:
 
 
 def _is_audio_of(utterance: ServerUtterance, effect: Effect) -> bool:
-    return isinstance(effect, SendAudio | ReadSpeech | SuspendSpeech) and effect.utterance is utterance
+    return isinstance(effect, SendAudio | ReadSpeech | SuspendSpeech | RewindSpeech) and effect.utterance is utterance

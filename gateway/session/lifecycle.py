@@ -5,6 +5,8 @@ open ──enqueue──▶ queued ──admit──▶ speaking ──end──
 speaking ──suspend──▶ suspended ──enqueue──▶ queued
                           └──end──▶ suspended_ended ──enqueue──▶ queued_ended
 (suspended ──admit──▶ speaking; ending ──suspend──▶ suspended_ended ──admit──▶ ending)
+(retract: ending ──▶ speaking; queued_ended ──▶ queued; suspended_ended, draining ──▶ suspended)
+(queued ──withdraw──▶ open)
 (from every state before done: interrupt ──▶ interrupted, fail ──▶ failed)
 Being held is no state: it stops what is sent, while text, slot and engine go through the same states. Only done goes
 back, because there is something to send again: done ──hold──▶ draining.
@@ -31,7 +33,7 @@ class State(StrEnum):
     SUSPENDED = "suspended"
     """Has no slot in the engine; accepts text. It waited for text while others waited for a slot, and asks again with
     its next text; or it was held then, and asks again when it goes on; or the engine was lost, and it keeps its place
-    for the next one."""
+    for the next one; or text was taken back, and another speech follows in its slot."""
     SUSPENDED_ENDED = "suspended_ended"
     """As SUSPENDED; its text is complete."""
     DRAINING = "draining"
@@ -53,6 +55,10 @@ class Event(StrEnum):
     """It gives its slot up, or has lost it with the engine."""
     TEXT = "text"
     FLUSH = "flush"
+    RETRACT = "retract"
+    """The client takes text back that was not spoken yet: its text is open again."""
+    WITHDRAW = "withdraw"
+    """Text that waited for a slot was taken back, so that nothing is left to say."""
     END = "end"
     """The client has sent all text."""
     SPOKEN = "spoken"
@@ -80,6 +86,7 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.ENQUEUE: State.QUEUED,
         Event.TEXT: State.OPEN,
         Event.FLUSH: State.OPEN,
+        Event.RETRACT: State.OPEN,
         # Without text there is no end: the utterance fails.
         **_held(State.OPEN),
         **_ABORT,
@@ -88,6 +95,8 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.ADMIT: State.SPEAKING,
         Event.TEXT: State.QUEUED,
         Event.FLUSH: State.QUEUED,
+        Event.RETRACT: State.QUEUED,
+        Event.WITHDRAW: State.OPEN,
         Event.END: State.QUEUED_ENDED,
         Event.SPOKEN: State.DRAINING,
         **_held(State.QUEUED),
@@ -98,11 +107,13 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.ADMIT: State.ENDING,
         Event.SPOKEN: State.DRAINING,
         **_held(State.QUEUED_ENDED),
+        Event.RETRACT: State.QUEUED,
         **_ABORT,
     },
     State.SPEAKING: {
         Event.TEXT: State.SPEAKING,
         Event.FLUSH: State.SPEAKING,
+        Event.RETRACT: State.SPEAKING,
         Event.END: State.ENDING,
         # The frame limit can end the speech before the client has ended the text.
         Event.SPOKEN: State.DRAINING,
@@ -113,6 +124,7 @@ TABLE: dict[State, dict[Event, State]] = {
     State.SUSPENDED: {
         Event.TEXT: State.SUSPENDED,
         Event.FLUSH: State.SUSPENDED,
+        Event.RETRACT: State.SUSPENDED,
         Event.END: State.SUSPENDED_ENDED,
         Event.ENQUEUE: State.QUEUED,
         Event.ADMIT: State.SPEAKING,
@@ -122,6 +134,7 @@ TABLE: dict[State, dict[Event, State]] = {
     },
     State.SUSPENDED_ENDED: {
         Event.ENQUEUE: State.QUEUED_ENDED,
+        Event.RETRACT: State.SUSPENDED,
         Event.ADMIT: State.ENDING,
         Event.SPOKEN: State.DRAINING,
         **_held(State.SUSPENDED_ENDED),
@@ -131,9 +144,15 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.SPOKEN: State.DRAINING,
         Event.SUSPEND: State.SUSPENDED_ENDED,
         **_held(State.ENDING),
+        Event.RETRACT: State.SPEAKING,
         **_ABORT,
     },
-    State.DRAINING: {Event.DRAINED: State.DONE, **_held(State.DRAINING), **_ABORT},
+    State.DRAINING: {
+        Event.DRAINED: State.DONE,
+        Event.RETRACT: State.SUSPENDED,
+        **_held(State.DRAINING),
+        **_ABORT,
+    },
     # Audio is sent ahead of playback, so the client may interrupt after the last packet was sent.
     State.DONE: {Event.HOLD: State.DRAINING, Event.INTERRUPT: State.INTERRUPTED},
     State.INTERRUPTED: {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
@@ -34,6 +35,9 @@ class AudioEncoder(Protocol):
     def true_samples(self) -> int:
         """Samples of audio so far, without `pre_skip` and padding; final after `finish`."""
 
+    def renew(self) -> AudioEncoder:
+        """Returns an encoder that makes the same packets from the same audio, from the beginning."""
+
     def push(self, pcm: Pcm) -> Sequence[EncodedPacket]:
         """Encodes `pcm`: float32 [n] in [-1, 1], 24 kHz mono. Returns the packets that are complete."""
 
@@ -61,10 +65,16 @@ class Outbox:
     def __init__(self, number: int, rate_hz: int, bound_ms: int) -> None:
         self._number = number
         self._bound_samples = bound_ms * rate_hz // 1000
-        self._waiting: deque[tuple[bytes, int]] = deque()
-        """Payload and samples of each packet."""
+        self._waiting: deque[tuple[bytes, int, float]] = deque()
+        """Payload and samples of each packet, and samples of speech that were encoded when it was complete."""
         self._again: deque[AudioPacket] = deque()
         """Packets that leave once more, before the others."""
+        self.fixed_samples: float = 0
+        """Samples of speech, at its own rate, that decide what was sent; infinity once an end was sent."""
+        self._repeats = 0
+        """Packets still to come that were put before a `rewind`."""
+        self.repeated_samples = 0
+        """Samples of such packets that came."""
         self.waiting_samples = 0
         """Samples of all packets that wait."""
         self._seq = 0
@@ -108,6 +118,11 @@ class Outbox:
     def sent_messages(self) -> int:
         return self._seq
 
+    @property
+    def repeating(self) -> bool:
+        """Whether packets are still to come that the client has got."""
+        return bool(self._repeats or self._skipped)
+
     def skip(self, packets: int, on_skip: Callable[[int], None], *, last: bool = False) -> None:
         """Drops the next packets, which the client has got elsewhere, the `last` of all included or not.
 
@@ -115,13 +130,18 @@ class Outbox:
         """
         self._skipped, self._on_skip, self._last_skipped = packets, on_skip, last
 
-    def put(self, packets: Iterable[EncodedPacket]) -> None:
-        """Appends packets."""
+    def put(self, packets: Iterable[EncodedPacket], samples: float = math.inf) -> None:
+        """Appends packets, complete after so many samples of speech; infinity for those of its end."""
         for packet in packets:
+            if self._repeats:
+                self._repeats -= 1
+                self.repeated_samples += packet.samples
+                continue
             if self._skipped:
                 self._skip_one(packet.samples)
+                self.fixed_samples = samples
                 continue
-            self._waiting.append((packet.payload, packet.samples))
+            self._waiting.append((packet.payload, packet.samples, samples))
             self.waiting_samples += packet.samples
 
     def put_back(self, packets: Sequence[AudioPacket]) -> None:
@@ -135,7 +155,27 @@ class Outbox:
         if self._skipped:
             self._skip_one(0)
         elif not self._waiting and not self._last_skipped:
-            self._waiting.append((b"", 0))
+            self._waiting.append((b"", 0, math.inf))
+
+    def reopen(self) -> bool:
+        """Drops the end of the stream, so that more may follow; returns False, dropping nothing, if some was sent."""
+        if self.fixed_samples == math.inf:
+            return False
+        self._closed = False
+        self._drop_behind(math.inf)
+        return True
+
+    def rewind(self, samples: float) -> None:
+        """Drops the packets that more than `samples` of speech decide. The stream is put again from its first packet.
+
+        Packets that were sent, or still wait, are then dropped.
+        """
+        self._drop_behind(samples)
+        self._repeats, self.repeated_samples = self._seq + len(self._waiting), 0
+
+    def _drop_behind(self, samples: float) -> None:
+        while self._waiting and (self._waiting[-1][2] > samples or self._waiting[-1][2] == math.inf):
+            self.waiting_samples -= self._waiting.pop()[1]
 
     def _skip_one(self, samples: int) -> None:
         self._skipped -= 1
@@ -156,7 +196,7 @@ class Outbox:
             self.waiting_samples -= packet.header.samples
             self.sent_bytes += len(packet.payload)
             return packet
-        payload, samples = self._waiting.popleft()
+        payload, samples, self.fixed_samples = self._waiting.popleft()
         self.waiting_samples -= samples
         header = AudioHeader(
             self._number,

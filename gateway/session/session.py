@@ -38,6 +38,7 @@ from .lifecycle import IllegalEvent
 from .pacer import TIMER_SLACK_S
 from .protocol import Disconnect, ProtocolAction, SendPayload, WireProtocol
 from .rate_policy import RatePolicy
+from .retraction.retractions import Retractions
 from .slots.utterance_slots import UtteranceSlots
 from .timers import UtteranceTimers
 from .utterance import ServerUtterance
@@ -79,6 +80,7 @@ class ServerSession:
             protocol, self._effects, self._termination, settings.slow_consumer_timeout_ms / 1000
         )
         self._slots = UtteranceSlots(caller, factory, admission, self._effects, self._termination, wake)
+        self._retractions = Retractions(self._effects, self._slots, self._termination)
         self._text_idle_timeout_s = settings.text_idle_timeout_s
         self._utterance_timeout_s = settings.utterance_timeout_s
         self._next_number = 1
@@ -235,6 +237,10 @@ class ServerSession:
                 self._interrupt(message, now_s)
             case messages.Continue():
                 self._continue(message, now_s)
+            case messages.Retract():
+                self._rate_policy.take("starts", now_s)
+                utterance = self._utterances.find(message.utterance)
+                self._retractions.begin(utterance, message.characters, message.id, now_s)
             case CheckpointParts():
                 self._utterances.find(message.utterance).trail.present(message.parts)
             case messages.Ping():
@@ -376,8 +382,8 @@ class ServerSession:
     # From the pipeline
 
     def on_audio(self, utterance: ServerUtterance, chunk: SpeechChunk) -> None:
-        """Encodes a chunk of the utterance's speech. Ignored when the utterance has ended."""
-        if utterance.ended:
+        """Encodes a chunk of the utterance's speech. Ignored when the utterance has ended, or that speech has."""
+        if utterance.ended or utterance.rewinding is not None:
             return
         try:
             utterance.on_audio(chunk)
@@ -389,24 +395,30 @@ class ServerSession:
             self._effects.send(
                 messages.WarningMessage(code=messages.MARKUP_IGNORED, message=notice, utterance=utterance.name)
             )
-        if utterance.words and (words := utterance.trail.unknown("words", chunk.words)):
-            self._effects.send(utterance.words_message(words))
-        if visemes := utterance.trail.unknown("visemes", chunk.visemes):
-            self._effects.send(messages.VisemesMessage.of(utterance.name, visemes))
+        if utterance.words and (words := utterance.words_message(chunk.words)) is not None:
+            self._effects.send(words)
+        if (visemes := utterance.visemes_message(chunk.visemes)) is not None:
+            self._effects.send(visemes)
 
     def on_finished(self, utterance: ServerUtterance) -> None:
         """The speech is complete: releases its slot before the last packet leaves."""
-        if not utterance.ended:
+        if not utterance.ended and utterance.rewinding is None:
             utterance.on_finished()
-            self._termination.close_speech(utterance)
+            if utterance.retraction is None:
+                self._termination.close_speech(utterance)
 
     def on_suspended(self, utterance: ServerUtterance, now_s: float, *, given_up: bool) -> None:
         """The slot of an utterance is free for others, or it keeps its own. Ignored when it has ended."""
         self._slots.on_suspended(utterance, now_s, given_up=given_up)
 
+    def on_rewound(self, utterance: ServerUtterance, now_s: float) -> None:
+        """The speech of which text was taken back is closed."""
+        self._slots.on_rewound(utterance, now_s)
+
     def on_failed(self, utterance: ServerUtterance, error: VoxgateError) -> None:
         """The speech failed: ends the utterance with `error`."""
-        self._termination.fail(utterance, error)
+        if utterance.rewinding is None:
+            self._termination.fail(utterance, error)
 
     # From the network and the process
 
@@ -471,6 +483,7 @@ class ServerSession:
         return self._effects.take()
 
     def _update(self, utterance: ServerUtterance, now_s: float) -> None:
+        self._retractions.update(utterance, now_s)
         if now_s + TIMER_SLACK_S >= utterance.queue_deadline_s:
             error = self._admission.capacity_error("no talker slot became free", Limit.QUEUE_WAIT)
             self._termination.fail(utterance, error)
@@ -517,6 +530,7 @@ class ServerSession:
         times_s += [utterance.text_deadline_s(self._text_idle_timeout_s) for utterance in self.active]
         times_s += [utterance.deadline_s(self._utterance_timeout_s) for utterance in self.active]
         times_s += [self._slots.next_wake_s(utterance, now_s) for utterance in self.active]
+        times_s += [self._retractions.next_wake_s(utterance, now_s) for utterance in self.active]
         if not self._deferred:
             if self._idle_close_s is not None and not times_s:
                 times_s.append(self._idle_close_s)

@@ -25,6 +25,11 @@ class TextOffsets:
             self._pairs += [self._characters + at for at, each in enumerate(fragment) if each > _LAST_OF_ONE_UNIT]
         self._characters += len(fragment)
 
+    def code_points(self, offset: int) -> int:
+        """Returns the offset in code points of the client's `offset`; within a pair, that of the pair."""
+        before = bisect_left(range(len(self._pairs)), offset, key=lambda number: self._pairs[number] + number)
+        return offset - before
+
     def of(self, offset: int) -> int:
         """Returns the client's offset of the character at `offset` code points."""
         return offset + bisect_left(self._pairs, offset)

@@ -55,7 +55,7 @@ class UtteranceTimers:
 
     def send_checkpoint(self, utterance: ServerUtterance, now_s: float) -> None:
         """Sends the parts of the utterance's checkpoint that are due; at infinity all, and then no more."""
-        if utterance.speech is not None:
+        if utterance.speech is not None and utterance.rewinding is None:
             for part in utterance.trail.due(utterance.speech, now_s):
                 self._effects.send(CheckpointMessage(utterance=utterance.name, part=part))
 

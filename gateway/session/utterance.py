@@ -7,18 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from voxgate.codecs.format import OutputFormat
+from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voxgate.pipeline.errors import EmptyText, TextTooLong
-from voxgate.pipeline.interface import Milestones, Speech, SpeechChunk, SpeechRequest, WordTime
+from voxgate.pipeline.interface import Milestones, Speech, SpeechChunk, SpeechCut, SpeechRequest, VisemeTime, WordTime
 
-from ..errors import NotHeld
+from ..errors import NotHeld, RateLimited, UtteranceEnded
 from ..messages import (
     ContinuedMessage,
     DoneMessage,
     GeneratedMessage,
     InterruptedMessage,
+    RetractedMessage,
     StartedFormat,
     StartedMessage,
     StarvingMessage,
+    VisemesMessage,
     WordsMessage,
 )
 from ..observability.events import UtteranceRecord
@@ -28,8 +31,10 @@ from .interruption.hold import Hold
 from .lifecycle import ENDED, Event, State, follow
 from .outbox import AudioEncoder, AudioPacket, Outbox
 from .pacer import TIMER_SLACK_S, Pacer
+from .retraction.accepted_text import AcceptedText, TextMark
+from .retraction.progress import WAIT_S, PendingRetraction, Rewinding
+from .retraction.told import TimesInOrder, Told
 from .slots.speakable import SpeakableText
-from .text_offsets import TextOffsets
 from .text_shortage import TextShortage
 
 _UNDERRUN_MIN_S = 0.01
@@ -38,6 +43,10 @@ _DURATION_FACTOR = 3
 """Longest time of an utterance, in durations of its audio."""
 _TEXT_LATENCY_S = 0.3
 """Time from new text to audio. An underrun within this time after the talker waited for text is the client's."""
+
+
+RETRY_MS = 200
+"""Milliseconds after which a second retraction of an utterance may be tried again."""
 
 
 class ServerUtterance:
@@ -63,7 +72,7 @@ class ServerUtterance:
         raw: bool = False,
         starving_ms: int | None = None,
         kept_ms: int = 0,
-        offsets: TextOffsets | None = None,
+        utf16: bool = False,
         traceparent: str | None = None,
     ) -> None:
         self.name = name
@@ -79,7 +88,15 @@ class ServerUtterance:
         """Whether its audio is sent without headers."""
         self.trail = NO_TRAIL
         """Its checkpoints."""
-        self._offsets = offsets or TextOffsets()
+        self.told_words, self.told_visemes = Told(), Told()
+        self._word_times = TimesInOrder()
+        self.retraction: PendingRetraction | None = None
+        """Text to be taken back once the place of the cut is known."""
+        self.rewinding: Rewinding | None = None
+        """Set while another speech is to follow the present one."""
+        self._former: tuple[Speech, int] | None = None
+        """The speech before the present one, and the length of the text that it may have spoken; it answers while the
+        present one repeats what was sent."""
         self._traceparent = traceparent
         self.paced = send_ahead_ms is not None
         self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
@@ -97,14 +114,15 @@ class ServerUtterance:
         self._format = audio_format
         self._encoder = encoder
         self._max_characters = max_characters
-        self._text: list[str] = []
-        self._characters = 0
+        self.text = AcceptedText(utf16=utf16)
+        self._passed = TextMark()
+        """Text that the speech has got."""
         self._speakable = SpeakableText(request.markup)
-        self._queued_text: list[str | None] = []
-        """Text received before the speech is open, and None for a flush."""
         self._heard_ms = 0
         """Milliseconds that the client had heard when it interrupted."""
         self._frames = 0
+        self._pushed_samples = 0
+        """Samples of speech that were encoded."""
         self._frames_credited = 0
         self._started_s = 0.0
         self._queued_s: float | None = None
@@ -112,6 +130,8 @@ class ServerUtterance:
         """When it first got a slot."""
         self._sent_before_slot = 0
         """Samples sent before it got its present slot."""
+        self._milestones: Milestones | None = None
+        """Of the speech that made the first audio, if it is not the present one."""
         self.lost_s: float | None = None
         """Since when it waits for the next engine; None while it does not."""
         self.renewed = False
@@ -135,7 +155,7 @@ class ServerUtterance:
     @property
     def characters(self) -> int:
         """Length of the text accepted so far, in the client's units."""
-        return self._offsets.of(self._characters)
+        return self.text.offsets.of(self.text.length)
 
     @property
     def ended(self) -> bool:
@@ -168,7 +188,7 @@ class ServerUtterance:
 
     def check_text(self, fragment: str) -> State:
         """Returns the state after `fragment`. Raises TextTooLong, IllegalEvent."""
-        received = self._characters + len(fragment)
+        received = self.text.length + len(fragment)
         state = follow(self.state, Event.TEXT)
         if received > self._max_characters:
             raise TextTooLong(self._max_characters, received)
@@ -182,16 +202,12 @@ class ServerUtterance:
         state = self.check_text(fragment)
         if not fragment:
             return False  # language models begin with an empty fragment, which does not start the time to first audio
-        if self.speech is not None:
-            self._note_text_gap(self.speech, now_s)
-            self.speech.push_text(fragment)
-        elif self._queued_text and (last := self._queued_text[-1]) is not None:
-            self._queued_text[-1] = last + fragment
-        else:
-            self._queued_text.append(fragment)
-        self._text.append(fragment)
-        self._offsets.add(fragment)
-        self._characters += len(fragment)
+        if (speech := self._listening_speech) is not None:
+            self._note_text_gap(speech, now_s)
+            speech.push_text(fragment)
+        self.text.add(fragment)
+        if speech is not None:
+            self._passed = self.text.end
         if self._first_text_s is None:
             self._first_text_s = now_s
         self._active_s = now_s
@@ -204,7 +220,12 @@ class ServerUtterance:
         """Whether it has given its slot up and now has to ask for one (`enqueue`)."""
         if self.hold.held or self.ticket is not None or self.state not in (State.SUSPENDED, State.SUSPENDED_ENDED):
             return False
-        return self.speech is not None and self.speech.needs_slot
+        return (speech := self._listening_speech) is not None and speech.needs_slot
+
+    @property
+    def _listening_speech(self) -> Speech | None:
+        """The speech that gets the client's text now; None while none is open, or another one will follow."""
+        return self.speech if self.retraction is None and self.rewinding is None else None
 
     @property
     def text_needs_slot(self) -> bool:
@@ -214,11 +235,11 @@ class ServerUtterance:
     def flush(self, now_s: float) -> None:
         """Has the text so far spoken without waiting for more."""
         state = follow(self.state, Event.FLUSH)
-        if self.speech is not None:
-            self._note_text_gap(self.speech, now_s)
-            self.speech.flush()
-        elif self._queued_text and self._queued_text[-1] is not None:
-            self._queued_text.append(None)
+        self.text.flush()
+        if (speech := self._listening_speech) is not None:
+            self._note_text_gap(speech, now_s)
+            speech.flush()
+            self._passed = self.text.end
         self._shortage.on_text(now_s)
         self.state = state
 
@@ -227,9 +248,9 @@ class ServerUtterance:
         if self.state is State.OPEN:
             raise EmptyText("the utterance must have text to speak")
         state = follow(self.state, Event.END)
-        if self.speech is not None:
-            self._note_text_gap(self.speech, now_s)
-            self.speech.end()
+        if (speech := self._listening_speech) is not None:
+            self._note_text_gap(speech, now_s)
+            speech.end()
         self.state = state
 
     def _note_text_gap(self, speech: Speech, now_s: float) -> None:
@@ -280,13 +301,22 @@ class ServerUtterance:
 
     def find_spoken_text(self) -> bool:
         """Does a part of the work for `interrupted`; returns whether more is left for later turns of the event loop."""
-        return self.speech is not None and bool(self._heard_ms) and self.speech.catch_up()
+        speech, _ = self._speech_heard
+        return speech is not None and bool(self._heard_ms) and speech.catch_up()
+
+    @property
+    def _speech_heard(self) -> tuple[Speech | None, int]:
+        """The speech that knows the text of the audio that was sent, and how much of the text it may have spoken."""
+        if self._former is not None and self.outbox.repeating:
+            return self._former
+        return self.speech, self.text.length if self.rewinding is None else self.rewinding.spoken_limit
 
     def interrupted(self, *, with_text: bool) -> InterruptedMessage:
         """Returns the answer to an interrupt, with the text that was heard; without `with_text`, all as remaining."""
-        text = "".join(self._text)
-        spoken = self.speech.spoken_until(self._heard_ms) if with_text and self.speech and self._heard_ms else 0
-        spoken = max(0, min(spoken, len(text)))
+        text = str(self.text)
+        speech, limit = self._speech_heard
+        spoken = speech.spoken_until(self._heard_ms) if with_text and speech and self._heard_ms else 0
+        spoken = max(0, min(spoken, limit, len(text)))
         return InterruptedMessage(
             utterance=self.name,
             played_ms=self._heard_ms,
@@ -294,6 +324,104 @@ class ServerUtterance:
             text_remaining=text[spoken:],
             hold_ms=self.hold.hold_ms,
         )
+
+    # Text that is taken back
+
+    def retract(self, characters: int, message_id: str | None, now_s: float) -> None:
+        """Opens the text again, of which all but `characters` are to be taken back, in the client's units.
+
+        `take_back` follows once `can_cut`. Raises UtteranceEnded where the end of the audio was sent, RateLimited.
+        """
+        state = follow(self.state, Event.RETRACT)
+        if self.retraction is not None:
+            raise RateLimited("a retraction must follow the answer to the one before", retry_after_ms=RETRY_MS)
+        if self.state is State.DRAINING and not self.outbox.reopen():
+            raise UtteranceEnded(f"the audio of utterance {self.name!r} has been sent to its end")
+        kept = min(self.text.offsets.code_points(characters), self.text.length)
+        ended = self.state in (State.ENDING, State.QUEUED_ENDED, State.SUSPENDED_ENDED, State.DRAINING)
+        self.retraction = PendingRetraction(kept, self.text.end, message_id, now_s + WAIT_S, ended)
+        self.retraction.speech_over = self.state is State.DRAINING
+        self._length_told = False
+        self.state = state
+
+    @property
+    def can_cut(self) -> bool:
+        """Whether the speech has made again what was sent elsewhere, or before the last retraction."""
+        return self.rewinding is None and not self.outbox.repeating
+
+    def take_back(self, cut: SpeechCut | None) -> RetractedMessage:
+        """Takes the text back; returns the answer. `cut`: where the present speech ends; None where none is open.
+
+        Then it is to be closed, and `reopen` follows.
+        """
+        pending, self.retraction = self.retraction, None
+        assert pending is not None  # `retract` was called
+        kept, flush_at = pending.kept, None
+        if cut is not None and cut.divides:
+            kept, flush_at = max(kept, cut.characters), cut.characters
+        elif cut is not None and pending.ended and kept == pending.end.characters:
+            flush_at = kept  # as the end was: what follows is another generation
+        void_from = kept if cut is None else cut.characters if cut.divides else self.text.word_begin(kept)
+        removed = self.text.take_back(kept, pending.end, flush_at)
+        samples = None
+        if cut is not None:
+            assert self.speech is not None
+            self._rewind(self.speech, cut, kept, void_from)
+            samples = cut.samples * self._format.sample_rate_hz // SAMPLE_RATE_HZ if cut.divides else None
+        else:
+            self._passed = TextMark()
+        of = self.text.offsets.of
+        return RetractedMessage(
+            id=pending.message_id,
+            utterance=self.name,
+            characters=of(kept),
+            text=removed,
+            void_from=of(void_from),
+            flush_at=of(flush_at) if flush_at else None,
+            samples=samples,
+            audio_ms=None if samples is None else self._ms(samples),
+        )
+
+    def _rewind(self, speech: Speech, cut: SpeechCut, kept: int, void_from: int) -> None:
+        if self._milestones is None and speech.milestones.first_pcm_s is not None:
+            self._milestones = speech.milestones
+        self.outbox.rewind(cut.settled_samples if cut.divides else math.inf)
+        self._encoder = self._encoder.renew()
+        self._pushed_samples = self._frames = self._frames_credited = 0
+        self.told_words.rewind(void_from)
+        self._word_times.rewind(void_from)
+        self.told_visemes.rewind(cut.samples * 1000 // SAMPLE_RATE_HZ if cut.divides else math.inf)
+        self.rewinding = Rewinding(cut.past, speech.seed, cut.characters if cut.divides else kept)
+        if self.has_slot:
+            self.state = follow(self.state, Event.SUSPEND)
+
+    @property
+    def speaks_again(self) -> bool:
+        """Whether the text that is left asks for a slot; judges all of it anew."""
+        self._speakable = SpeakableText(self.request.markup)
+        return self._speakable.push(str(self.text)) or self.state is not State.QUEUED
+
+    def withdraw(self) -> Ticket | None:
+        """Its text was taken back before it got a slot; returns the ticket to release."""
+        self.state = follow(self.state, Event.WITHDRAW)
+        ticket, self.ticket = self.ticket, None
+        return ticket
+
+    def on_rewound(self) -> Rewinding:
+        """The old speech is closed, and with it its ticket if the utterance was drained."""
+        assert self.rewinding is not None  # it was begun
+        self.rewinding.closed = True
+        if self.speech_closed:
+            self.ticket, self.speech_closed = None, False
+        return self.rewinding
+
+    def reopen(self, speech: Speech) -> None:
+        """Passes the text to the speech that follows; `resume` comes next. Raises EmptyText."""
+        assert self.speech is not None
+        assert self.rewinding is not None
+        self._former = self.speech, self.rewinding.spoken_limit
+        self.speech, self.rewinding, self._passed = speech, None, TextMark()
+        self._pass_text(speech, ended=self.state in (State.SUSPENDED_ENDED, State.QUEUED_ENDED))
 
     # From the pipeline
 
@@ -303,14 +431,7 @@ class ServerUtterance:
         self.speech = speech
         if self.ticket is not None:
             self._granted_s = self.ticket.granted_s
-        for fragment in self._queued_text:
-            if fragment is None:
-                speech.flush()
-            else:
-                speech.push_text(fragment)
-        self._queued_text.clear()
-        if state is State.ENDING:
-            speech.end()
+        self._pass_text(speech, ended=state is State.ENDING)
         self.state = state
         rate_hz = self._format.sample_rate_hz
         return StartedMessage(
@@ -328,6 +449,18 @@ class ServerUtterance:
             ),
             packet_samples=self._format.packet_ms * rate_hz // 1000,
         )
+
+    def _pass_text(self, speech: Speech, *, ended: bool) -> None:
+        """Passes the text that the speech has not got, up to a retraction that is pending. Raises EmptyText."""
+        end = self.text.end if self.retraction is None else self.retraction.end
+        for piece in self.text.pieces(self._passed, end):
+            if piece is None:
+                speech.flush()
+            else:
+                speech.push_text(piece)
+        self._passed = end
+        if ended and self.retraction is None:
+            speech.end()
 
     def suspend(self) -> None:
         """Its slot is to be given up; `on_suspended` or `resume` follows."""
@@ -364,12 +497,22 @@ class ServerUtterance:
             self._active_s = now_s
 
     def on_audio(self, chunk: SpeechChunk) -> None:
-        """Encodes a chunk into the outbox."""
+        """Encodes a chunk into the outbox, frame by frame, so that it is known which frame completes a packet."""
         self._frames += chunk.frames
-        self.outbox.put(self._encoder.push(chunk.pcm))
+        if not self.outbox.repeating:
+            self._former = None
+        for begin in range(0, len(chunk.pcm), FRAME_SAMPLES):
+            pcm = chunk.pcm[begin : begin + FRAME_SAMPLES]
+            self._pushed_samples += len(pcm)
+            self.outbox.put(self._encoder.push(pcm), self._pushed_samples)
+        if self.retraction is not None:
+            self.retraction.waits = False
 
     def on_finished(self) -> None:
-        """Encodes the rest: no chunk follows."""
+        """Encodes the rest: no chunk follows, unless text is to be taken back."""
+        if self.retraction is not None:
+            self.retraction.speech_over, self.retraction.waits = True, False
+            return
         self.state = follow(self.state, Event.SPOKEN)
         self.outbox.put(self._encoder.finish())
         self.outbox.close()
@@ -385,11 +528,18 @@ class ServerUtterance:
         samples = self._encoder.true_samples
         return GeneratedMessage(utterance=self.name, samples=samples, audio_ms=self._ms(samples))
 
-    def words_message(self, words: Sequence[WordTime]) -> WordsMessage:
-        """Returns the message for words whose times are known now."""
-        of = self._offsets.of
-        placed = [replace(word, start=of(word.start), end=of(word.end)) for word in words]
-        return WordsMessage.of(self.name, placed)
+    def words_message(self, words: Sequence[WordTime]) -> WordsMessage | None:
+        """Returns the message for words whose times are known now; None where the client has all of them."""
+        of = self.text.offsets.of
+        unknown = self.told_words.unknown(words, lambda word: word.start)
+        timed = map(self._word_times.place, unknown)
+        placed = [replace(word, start=of(word.start), end=of(word.end)) for word in timed]
+        return WordsMessage.of(self.name, placed) if placed else None
+
+    def visemes_message(self, visemes: Sequence[VisemeTime]) -> VisemesMessage | None:
+        """Returns the message for mouth shapes that are known now; None where the client has all of them."""
+        unknown = self.told_visemes.unknown(visemes, lambda viseme: viseme.start_ms)
+        return VisemesMessage.of(self.name, unknown) if unknown else None
 
     def fail(self) -> bool:
         """Ends the utterance with an error; returns whether audio had been sent."""
@@ -422,10 +572,19 @@ class ServerUtterance:
 
     def credit(self, now_s: float) -> None:
         """Reports newly played frames to the speech, which generates only so far ahead of them."""
-        played = self.pacer.frames_played(now_s)
+        played = self._frames_to_credit(now_s)
         if played > self._frames_credited and self.speech is not None and not self.speech_closed:
             self._frames_credited = played
             self.speech.advance(played)
+
+    def _frames_to_credit(self, now_s: float) -> int:
+        """Frames of the speech that were played; those that it repeats count as played when they are there."""
+        if self.rewinding is not None:
+            return 0
+        played = self.pacer.frames_played(now_s)
+        if not self.outbox.repeating or self._former is None:
+            return played
+        return min(played, self.outbox.repeated_samples * 1000 // (FRAME_MS * self._format.sample_rate_hz))
 
     def complete(self) -> DoneMessage | None:
         """Completes the utterance once its last packet has left; returns the closing message, None before that."""
@@ -463,7 +622,7 @@ class ServerUtterance:
             outcome=outcome,
             voice=self.request.voice,
             codec=self._format.codec,
-            characters=self._characters,
+            characters=self.text.length,
             audio_s=self.pacer.sent_samples / self._format.sample_rate_hz,
             audio_bytes=self.outbox.sent_bytes,
             underruns=self._underruns,
@@ -475,7 +634,7 @@ class ServerUtterance:
             granted_s=self._granted_s,
             text_s=self._first_text_s,
             first_packet_s=self._first_packet_s,
-            milestones=self.speech.milestones if self.speech is not None else Milestones(),
+            milestones=self._milestones or (self.speech.milestones if self.speech is not None else Milestones()),
             traceparent=self._traceparent,
         )
 
@@ -503,7 +662,7 @@ class ServerUtterance:
         if self.speech_closed:  # drained here: the client had got all audio elsewhere
             return now_s if self.outbox.drained else math.inf
         # Frames played and not credited yet are due now: after an underrun nothing else would wake it.
-        return now_s if self.pacer.frames_played(now_s) > self._frames_credited else self.pacer.next_frame_s(now_s)
+        return now_s if self._frames_to_credit(now_s) > self._frames_credited else self.pacer.next_frame_s(now_s)
 
     def text_deadline_s(self, timeout_s: float) -> float:
         """When it has waited `timeout_s` for text without sending audio; infinity once its text is complete."""
@@ -523,19 +682,21 @@ class ServerUtterance:
         granted_s = None if self.ticket is None else self.ticket.granted_s
         if granted_s is None or self.speech is None or self.speech_closed or not self.has_slot:
             return math.inf
+        if (speech := self._listening_speech) is None:
+            return math.inf
         since_s = self._active_s
         if self.hold.held:
             since_s = self.hold.slot_judged_s
-        elif (
-            self.state is not State.SPEAKING or self.outbox.next_samples is not None or not self.speech.waiting_for_text
-        ):
+        elif self.state is not State.SPEAKING or self.outbox.next_samples is not None or not speech.waiting_for_text:
             return math.inf
         audio_s = (self.pacer.sent_samples - self._sent_before_slot) / self._format.sample_rate_hz
         return min(max(since_s, granted_s) + silence_s, granted_s + audio_s + total_s)
 
     def starving_s(self) -> float:
         """When its client is to be told that text is missing; infinity while none is."""
-        if self.speech is None or self.hold.held or not self._open_text or not self.speech.waiting_for_text:
+        if (speech := self._listening_speech) is None or self.hold.held:
+            return math.inf
+        if not self._open_text or not speech.waiting_for_text:
             return math.inf
         return self._shortage.due_s()
 

@@ -19,7 +19,6 @@ from .checkpoints.trail import Checkpoints, restorable
 from .lookup.pronunciations import Pronunciations
 from .lookup.stock_voices import StockVoices
 from .outbox import EncoderFactory
-from .text_offsets import TextOffsets
 from .utterance import ServerUtterance
 
 log = logging.getLogger(__name__)
@@ -121,7 +120,7 @@ class UtteranceFactory:
             raw=message.framing == "raw",
             starving_ms=message.starving_ms if message.tells_starving else None,
             kept_ms=settings.max_send_ahead_ms if holds_utterances and settings.hold_max_ms else 0,
-            offsets=TextOffsets(utf16=message.offsets == "utf16"),
+            utf16=message.offsets == "utf16",
             traceparent=message.traceparent,
         )
         if self.checkpoints is not None and restorable(audio_format, raw=utterance.raw):
@@ -150,6 +149,8 @@ class UtteranceFactory:
     def speech(self, utterance: ServerUtterance, ticket: Ticket) -> Speech:
         """Opens the speech of an utterance in the slot of a granted ticket. Raises what `Synthesizer.open` raises."""
         request = utterance.trail.request(utterance.request)
+        if (rewinding := utterance.rewinding) is not None:
+            request = replace(request, past=rewinding.past, seed=rewinding.seed)
         if ticket.lease is None:
             return self.synthesizer.open(request)
         return self.synthesizer.open(request, ticket.lease)
@@ -177,8 +178,9 @@ class UtteranceFactory:
 def _restore(utterance: ServerUtterance, message: Restore) -> None:
     """Has an utterance go on behind what the client has of it. Raises UnsupportedOption, CheckpointRefused."""
     received = message.received
-    known = {"words": received.words, "visemes": received.visemes}
-    utterance.trail.restore(message.seed, known, message.characters)
+    utterance.trail.restore(message.seed, message.characters)
+    utterance.told_words.restore(received.words)
+    utterance.told_visemes.restore(received.visemes)
     utterance.trail.present(message.checkpoint)
     utterance.outbox.skip(received.messages, utterance.pacer.skip, last=received.last)
 

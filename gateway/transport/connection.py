@@ -16,7 +16,7 @@ from voxgate.pipeline.errors import GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import Speech
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
-from ..session.admission import Admission
+from ..session.admission import Admission, Ticket
 from ..session.effects import (
     CloseSocket,
     CloseSpeech,
@@ -24,6 +24,7 @@ from ..session.effects import (
     LoadDictionaries,
     LoseSocket,
     ReadSpeech,
+    RewindSpeech,
     SendAudio,
     SendMessage,
     SendProbe,
@@ -198,6 +199,9 @@ class Connection:
                 self._readers[effect.utterance] = _Reader(task, has_room)
             case SuspendSpeech():
                 self._start_job(self._suspend(effect))
+            case RewindSpeech():
+                reader = self._readers.pop(effect.utterance, None)
+                self._start_job(self._rewind(effect.utterance, effect.speech, None if reader is None else reader.task))
             case LoadDictionaries():
                 self._start_job(self._load_dictionaries(effect))
             case CloseSpeech():
@@ -275,7 +279,19 @@ class Connection:
             )
             self._session.on_failed(utterance, GenerationFailed("the speech failed"))
         else:
-            self._session.on_suspended(utterance, self._loop.time(), given_up=given_up)
+            if utterance.speech is effect.speech:
+                self._session.on_suspended(utterance, self._loop.time(), given_up=given_up)
+        self.wake()
+
+    async def _rewind(self, utterance: ServerUtterance, speech: Speech, reader: asyncio.Task[None] | None) -> None:
+        try:
+            if reader is not None:
+                reader.cancel()
+                await asyncio.wait([reader])
+            await speech.aclose()
+        except Exception:
+            log.exception("closing a speech failed", extra={"session": self._session.name, "utterance": utterance.id})
+        self._session.on_rewound(utterance, self._loop.time())
         self.wake()
 
     def _close_speech(self, utterance: ServerUtterance) -> None:
@@ -300,10 +316,12 @@ class SpeechCloser:
 
     def close(self, utterance: ServerUtterance, reader: asyncio.Task[None] | None) -> None:
         """Cancels `reader`, closes the utterance's speech, then releases its ticket. Returns at once."""
+        # An utterance whose text is taken back may have another ticket before its former speech is closed.
         if utterance.speech is None:
-            self._release(utterance)
+            self._release(utterance.ticket)
             return
-        task = asyncio.get_running_loop().create_task(self._close(utterance, utterance.speech, reader))
+        closing = self._close(utterance, utterance.speech, utterance.ticket, reader)
+        task = asyncio.get_running_loop().create_task(closing)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -312,7 +330,13 @@ class SpeechCloser:
         if self._closing:
             await asyncio.wait(self._closing, timeout=timeout_s)
 
-    async def _close(self, utterance: ServerUtterance, speech: Speech, reader: asyncio.Task[None] | None) -> None:
+    async def _close(
+        self,
+        utterance: ServerUtterance,
+        speech: Speech,
+        ticket: Ticket | None,
+        reader: asyncio.Task[None] | None,
+    ) -> None:
         try:
             async with asyncio.timeout(_CLOSE_DEADLINE_S):
                 if reader is not None:
@@ -322,8 +346,8 @@ class SpeechCloser:
         except Exception:
             log.exception("closing a speech failed", extra={"utterance": utterance.id})
         finally:
-            self._release(utterance)
+            self._release(ticket)
 
-    def _release(self, utterance: ServerUtterance) -> None:
-        if utterance.ticket is not None:
-            self._admission.release(utterance.ticket, asyncio.get_running_loop().time())
+    def _release(self, ticket: Ticket | None) -> None:
+        if ticket is not None:
+            self._admission.release(ticket, asyncio.get_running_loop().time())

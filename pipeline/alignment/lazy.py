@@ -15,7 +15,7 @@ from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
 from ..interface import WordTime
 from .scorer import Codes, Features
-from .word_timing import NO_CODES, WordAligner
+from .word_timing import NO_CODES, KnownWord, WordAligner
 
 _BATCH_FRAMES = 4
 """Frames processed at a time: fewer, longer batches cost less, and words are committed after each."""
@@ -78,10 +78,18 @@ class LazyWordAligner:
 
     def spoken_until(self, played_ms: int) -> int:
         """Align what was recorded since the last call; returns `WordAligner.spoken_until`."""
+        self._align_all()
+        return self._aligner.spoken_until(played_ms)
+
+    def words_so_far(self) -> list[KnownWord]:
+        """Align what was recorded since the last call; returns `WordAligner.words_so_far`."""
+        self._align_all()
+        return self._aligner.words_so_far()
+
+    def _align_all(self) -> None:
         while self.catch_up():
             pass
         self._aligner.take_words()
-        return self._aligner.spoken_until(played_ms)
 
     def _extract_features(self) -> None:
         batch, self._batch = self._batch, []

@@ -46,6 +46,17 @@ class WordTiming(Protocol):
     def take_words(self) -> list[WordTime]: ...
     def catch_up(self) -> bool: ...
     def spoken_until(self, played_ms: int) -> int: ...
+    def words_so_far(self) -> list[KnownWord]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownWord:
+    """A word, with its time in the audio, final or not; None for a word that is not spoken to its end so far."""
+
+    start: int
+    end: int
+    start_ms: int | None = None
+    end_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +156,19 @@ class WordAligner:
         if self._finished:
             return len(self._source)
         return self._words[-1].end if self._words else 0
+
+    def words_so_far(self) -> list[KnownWord]:
+        """Return the words that are spoken to their end, and the next one."""
+        known = [KnownWord(time.start, time.end, time.start_ms, time.end_ms) for time in self._times]
+        path = self._aligner.path()
+        for number in range(len(self._times), len(self._words)):
+            word = self._words[number]
+            span = self._aligner.span(number - self._segment_word, path) if path else None
+            if span is None:
+                return [*known, KnownWord(word.start, word.end)]
+            begin_ms = max(self._ms(span[0]), (known[-1].end_ms or 0) if known else 0)
+            known.append(KnownWord(word.start, word.end, begin_ms, max(begin_ms, self._ms(span[1]))))
+        return known
 
     def _scan(self, until: int, *, whole: bool) -> None:
         """Split the source up to offset `until` into words.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -82,6 +82,20 @@ class Timeline:
         """Returns where position `speech` of the speech is in the audio; between two sections, in the second."""
         number = bisect_right(self._sections, speech, key=lambda section: section.speech) - 1
         return self._sections[number].to_audio(speech)
+
+    def audio_before(self, speech: int) -> int:
+        """As `audio_samples`, but between two sections in the first."""
+        number = max(0, bisect_left(self._sections, speech, key=lambda section: section.speech) - 1)
+        return self._sections[number].to_audio(speech)
+
+    def offset_at(self, speech: int) -> int:
+        """Returns the characters of the plain text before the section at position `speech`, the second of two."""
+        return self._sections[bisect_right(self._sections, speech, key=lambda section: section.speech) - 1].offset
+
+    @property
+    def stretched(self) -> bool:
+        """Whether a section has another rate than the voice's own."""
+        return any(section.rate != 1 for section in self._sections)
 
     def speech_ms(self, audio_ms: int) -> int:
         """Converts a time in the audio to one in the speech."""

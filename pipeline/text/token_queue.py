@@ -56,6 +56,13 @@ class TokenQueue:
             self._queue.popleft()
         return bool(self._queue)
 
+    @property
+    def next_end(self) -> int:
+        """Offset in the text that the token reaches to with which a generation would begin now, after `has_text`."""
+        first = self._queue[0]
+        assert isinstance(first, SpeechToken)
+        return first.source_end
+
     def next(self, taken: int, room: int) -> tuple[list[int], bool]:
         """Returns the token ids that wait for a generation, and whether it is closed with them.
 

@@ -15,6 +15,7 @@ from voxgate.client import (
     Notice,
     ProtocolViolation,
     Queued,
+    Retracted,
     SpeechError,
     Starving,
     Words,
@@ -348,3 +349,39 @@ async def test_held_utterance_ends_as_interrupted_when_another_gateway_takes_ove
     with pytest.raises(SpeechError, match="utterance_ended"):
         await going_on
     assert [event async for event in utterance.events()][-1] == answer
+
+
+FIGURES = {"characters": 4, "void_from": 4, "flush_at": 4, "samples": 1, "audio_ms": 2}
+
+
+async def test_text_is_taken_back(gateway: FakeGateway) -> None:
+    gateway.script["one two"] = [{"type": "retracted", "text": "two", **FIGURES}]
+    async with connect(gateway.url) as session, session.utterance() as utterance, asyncio.timeout(DEADLINE_S):
+        await utterance.send("one two")
+        await utterance.end()
+        answer = await utterance.retract(1)
+        assert answer == Retracted(4, "two", 4, 4, 1, 2)
+        assert await anext(aiter(utterance.events())) == answer
+        await utterance.send("three")  # the text is open again
+    sent = [message for message in gateway.received if message["type"] == "retract"]
+    assert sent == [{"type": "retract", "utterance": "u1", "id": "retract-3", "characters": 1}]
+
+
+async def test_a_refused_retraction_ends_nothing(gateway: FakeGateway) -> None:
+    gateway.script["one"] = [error_message("rate_limited", retryable=True) | {"id": "retract-2"}]
+    async with connect(gateway.url) as session, session.utterance() as utterance, asyncio.timeout(DEADLINE_S):
+        await utterance.send("one")
+        with pytest.raises(SpeechError, match="rate_limited"):
+            await utterance.retract()
+        await utterance.send("more")
+        assert not utterance.finished
+
+
+async def test_a_retraction_of_an_utterance_that_ends_meanwhile_fails(gateway: FakeGateway) -> None:
+    gateway.script["one"] = [error_message("engine_lost", retryable=True)]
+    async with connect(gateway.url) as session, session.utterance() as utterance, asyncio.timeout(DEADLINE_S):
+        waiting = asyncio.create_task(utterance.retract(timeout_s=DEADLINE_S))
+        await asyncio.sleep(0)
+        await utterance.send("one")
+        with pytest.raises(SpeechError, match="engine_lost"):
+            await waiting

@@ -127,6 +127,28 @@ const scenarios = {
     session.close();
     return { changes, sha256: hash.digest("hex"), done: utterance.done.type, longest };
   },
+  // Takes text back after its first words and says something else; the other gateway may take over meanwhile.
+  async retracted() {
+    const session = await connect(url);
+    const utterance = session.utterance({ seed: 3, words: true, visemes: true, offsets: "utf16" });
+    const hash = createHash("sha256");
+    utterance.send("\u{1f600} is what you see when the weather is fine, all day long and at night.");
+    utterance.end();
+    let [words, heard, answer, changing] = [[], 0, null, null];
+    for await (const event of utterance) {
+      if (event.type === "audio") hash.update(event.payload);
+      if (event.type === "audio" && ++heard === 5) {
+        changing = utterance.retract();
+        utterance.send("\u{1f600}, that is what I wanted to tell you about the weather of today.");
+        utterance.end();
+      } else if (event.type === "words") words.push(...event.words);
+      else if (event.type === "retracted") words = words.filter((word) => word.start < event.void_from);
+    }
+    answer = await changing;
+    const late = await failure(() => utterance.retract());
+    session.close();
+    return { answer, words: words.map((word) => word.text), sha256: hash.digest("hex"), done: utterance.done, late: late.code };
+  },
   async given_up() {
     const session = await connect(url);
     const utterance = session.utterance();

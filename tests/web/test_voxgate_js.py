@@ -231,6 +231,31 @@ async def test_another_gateway_goes_on_without_a_gap(loss: str) -> None:
         assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(LOST_TEXT, 3))).hexdigest()
 
 
+RETRACTED_TEXT = "\U0001f600 is what you see when the weather is fine, all day long and at night."
+SAID_INSTEAD = "\U0001f600, that is what I wanted to tell you about the weather of today."
+
+
+@pytest.mark.parametrize("moves", [False, True])
+async def test_text_is_taken_back(moves: bool) -> None:
+    """Offsets are in UTF-16 units; another gateway may go on afterwards."""
+    async with loopback.gateway() as first, loopback.gateway() as second, cut_proxy(first.port) as proxy:
+        speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "retracted"))
+        if moves:
+            await until(lambda: messages_sent(first) >= 16)
+            proxy.redirect(second.port)
+            proxy.cut()
+        result = await speaking
+    answer = result["answer"]
+    at = answer["characters"] - 1  # the first character takes two units
+    kept = RETRACTED_TEXT[:at]
+    assert answer["text"] == RETRACTED_TEXT[at:]
+    assert 5 <= at < 40
+    assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(kept + SAID_INSTEAD, 3))).hexdigest()
+    assert result["words"] == (kept + SAID_INSTEAD).split()
+    assert result["done"]["characters"] == len(kept + SAID_INSTEAD) + 2
+    assert result["late"] == "utterance_ended"
+
+
 async def test_loss_is_reported_when_the_session_cannot_be_resumed() -> None:
     async with loopback.gateway(resume_s=1, checkpoints=False) as served, cut_proxy(served.port) as proxy:
         speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "given_up"))

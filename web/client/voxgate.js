@@ -16,6 +16,7 @@ const SAMPLE_BYTES = { pcm: 2, pcm_f32: 4, mulaw: 1, alaw: 1 }; // of codecs who
 const OPEN_TIMEOUT_MS = 10_000;
 const INTERRUPT_TIMEOUT_MS = 10_000;
 const HOLD_SLACK_MS = 1000; // between looks whether a hold that is over was ended by `continue`, whose answer is under way
+const RETRACT_TIMEOUT_MS = 10_000;
 const MAX_UNREAD = 4096; // events of one utterance (5 minutes of default packets); reading a WebSocket cannot be paused
 // These answer a mistake of the client, which the next connection would meet again (docs/protocol.md, "Errors").
 const MISTAKE_CLOSE_CODES = new Set([1003, 1007, 1008, 1009]);
@@ -67,6 +68,9 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  *   with `hold_ms` the utterance is kept for so long
  * @typedef {{type: "continued", seq: number, skip_samples: number, played_ms: number}} Continued a held utterance goes on
  *   at `played_ms`, in message `seq`
+ * @typedef {{type: "retracted", characters: number, text: string, void_from: number, flush_at?: number, samples?: number,
+ *   audio_ms?: number}} Retracted `text` was taken back, the first `characters` characters stay; words that begin at `void_from` or
+ *   later and mouth shapes from `audio_ms` on are void
  * @typedef {{type: "queued", position: number, eta_ms?: number}} Queued
  * @typedef {{type: "started", number: number, voice: string, language: string, seed: number, format: AudioFormat,
  *   packet_samples: number}} Started
@@ -80,7 +84,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @typedef {{type: "reconnecting"}} Reconnecting the connection was lost, and another one is being opened: audio is late
  * @typedef {{type: "resumed", moved: boolean}} Resumed the utterance goes on over another connection, `moved` to another
  *   gateway or not; nothing is missing
- * @typedef {Audio|Queued|Started|Words|Visemes|Generated|Starving|Warning|Reconnecting|Resumed|Done|Interrupted|Continued} SpeechEvent what
+ * @typedef {Audio|Queued|Started|Words|Visemes|Generated|Starving|Warning|Reconnecting|Resumed|Retracted|Done|Interrupted|Continued} SpeechEvent what
  *   iteration over an utterance yields
  */
 
@@ -228,6 +232,8 @@ const NON_FATAL = new Set(["text_too_long", "unknown_utterance", "utterance_ende
 // After these the gateway continues it too, but text may be missing.
 const MESSAGE_REFUSED = new Set(["bad_message", "duplicate_utterance", "not_held", "rate_limited"]);
 
+const REFUSES_MESSAGE = new Set([...NON_FATAL, ...MESSAGE_REFUSED]);
+
 /** One utterance, made by `Session.utterance`. Text is sent and events are read by iteration at the same time. */
 export class Utterance {
   constructor(id, format, send) {
@@ -270,6 +276,8 @@ export class Utterance {
     this.continuing = null;
     this.skip = 0; // samples of the next audio message that were heard
     this.rewound = false; // whether that message was received before
+    /** @type {{resolve(message: Retracted): void, reject(error: VoxgateError): void}[]} retractions without an answer, in order */
+    this.retractions = [];
   }
 
   /** Sends a fragment of the text, of any length. @param {string} text */
@@ -355,6 +363,25 @@ export class Utterance {
   }
 
   /**
+   * Takes back all text but its first `characters` characters that was not spoken yet; resolves to the `retracted` message. More
+   * text may follow at once, also after `end()`, which has to be called again. Rejects with a VoxgateError.
+   * @param {number} [characters] counted as the option `offsets` says
+   * @returns {Promise<Retracted>}
+   */
+  async retract(characters = 0) {
+    if (this.error) throw this.error;
+    if (this.ended) throw new VoxgateError("utterance_ended", "the utterance has ended");
+    this.raiseRefusal();
+    this.textEnded = false;
+    return new Promise((resolve, reject) => {
+      const entry = { resolve: (value) => (clearTimeout(timer), resolve(value)), reject: (error) => (clearTimeout(timer), reject(error)) };
+      const timer = setTimeout(() => reject(new VoxgateError("timeout", "the gateway did not answer the retraction")), RETRACT_TIMEOUT_MS);
+      this.retractions.push(entry);
+      this.command({ type: "retract", characters });
+    });
+  }
+
+  /**
    * All events in order; throws the VoxgateError that ended the utterance. Leaving the loop stops the speech.
    * @returns {AsyncGenerator<SpeechEvent, void, void>}
    */
@@ -392,6 +419,11 @@ export class Utterance {
 
   receive(message) {
     if (this.ended && message.type !== "interrupted" && message.type !== "error") return;
+    if (message.type === "error" && message.id?.startsWith("retract-") && REFUSES_MESSAGE.has(message.code)) {
+      this.retractions.shift()?.reject(new VoxgateError(message.code, message.message, message));
+      return;
+    }
+    if (message.type === "retracted") this.retractions.shift()?.resolve(message);
     const problem = message.type === "audio" ? this.gap(message) : null;
     if (problem) return this.fail(new VoxgateError("protocol_violation", problem));
     if (message.type === "audio") message = this.unheard(message);
@@ -547,6 +579,8 @@ export class Utterance {
   finish(error) {
     if (!this.ended) this.error = error;
     this.ended = true;
+    const over = error ?? new VoxgateError("utterance_ended", "the utterance has ended");
+    for (const each of this.retractions.splice(0)) each.reject(over);
     this.wake();
   }
 }

@@ -11,6 +11,10 @@ const AFTER_END_CODES = new Set(["unknown_utterance", "utterance_ended"]);
 const MESSAGE_REFUSED_CODES = new Set(["bad_message", "duplicate_utterance", "rate_limited", "not_held"]);
 
 const codePoints = (text) => [...text].length;
+const length = (text, utf16) => (utf16 ? text.length : codePoints(text));
+const slice = (text, begin, end, utf16) => (utf16 ? text.slice(begin, end) : [...text].slice(begin, end).join(""));
+
+const PIECES = new Set(["text", "flush", "end", "retract"]); // types of messages that decide how an utterance sounds
 
 /** The utterances of a session that have not ended. */
 export class SentUtterances {
@@ -42,15 +46,13 @@ export class SentUtterances {
       for (const [name, each] of this.active) if (each.heldUntil && each.heldUntil < now) this.active.delete(name);
       const start = { ...this.defaults, ...message };
       this.active.set(utterance, {
-        start, pieces: [], ended: false, parts: [], messages: 0, last: false, words: 0, visemes: 0, started: null, number: 0,
+        start, pieces: [], parts: [], messages: 0, last: false, words: [], visemes: [], started: null, number: 0,
         interrupt: null, repeat: false, refused: false, restoringUntil: 0, heldUntil: 0,
       });
     }
     const entry = this.active.get(utterance);
     if (!entry) return;
-    if (type === "text") entry.pieces.push({ id: message.id, text: message.text });
-    else if (type === "flush") entry.pieces.push({ id: message.id, text: null });
-    else if (type === "end") entry.ended = true;
+    if (PIECES.has(type)) entry.pieces.push(message);
     else if (type === "interrupt") entry.interrupt = message;
   }
 
@@ -69,10 +71,13 @@ export class SentUtterances {
       case "started":
         return this.started(entry, message);
       case "words":
-        entry.words += message.words.length;
+        entry.words.push(...message.words.map((word) => word.start));
         return message;
       case "visemes":
-        entry.visemes += message.visemes.length;
+        entry.visemes.push(...message.visemes.map((viseme) => viseme.start_ms));
+        return message;
+      case "retracted":
+        retracted(entry, message);
         return message;
       case "done":
         this.repeatInterrupt(entry);
@@ -120,6 +125,7 @@ export class SentUtterances {
     }
     if (AFTER_END_CODES.has(code)) {
       if (entry.heldUntil && message.id?.startsWith("continue-")) this.active.delete(utterance);
+      if (message.id?.startsWith("retract-")) this.forget(entry, message.id);
       return !entry.repeat;
     }
     if (this.asksAgain(entry, message)) return false;
@@ -194,13 +200,12 @@ export class SentUtterances {
         language: started.language,
         seed: started.seed,
         checkpoint: batches[0],
-        received: { messages: entry.messages, last: entry.last, words: entry.words, visemes: entry.visemes },
+        received: { messages: entry.messages, last: entry.last, words: entry.words.length, visemes: entry.visemes.length },
         characters: pieces.reduce((sum, piece) => sum + codePoints(piece.text ?? ""), 0),
       };
       for (const batch of batches.slice(1)) yield { type: "checkpoint", utterance, parts: batch };
     }
     yield* texts(utterance, pieces);
-    if (entry.ended) yield { type: "end", utterance, id: "end-0" };
   }
 }
 
@@ -214,15 +219,43 @@ function* texts(utterance, pieces) {
     }
     waiting = "";
   };
-  for (const { text } of pieces) {
-    if (text !== null) {
-      waiting += text;
-    } else {
-      yield* written();
-      yield { type: "flush", utterance, id: "flush-0" };
+  let ended = false;
+  for (const piece of pieces) {
+    if (piece.type === "text") {
+      waiting += piece.text;
+      continue;
     }
+    yield* written();
+    ended = piece.type === "end" || (ended && piece.type !== "retract");
+    if (piece.type === "flush") yield { type: "flush", utterance, id: "flush-0" };
+    else if (piece.type === "retract") yield piece;
   }
   yield* written();
+  if (ended) yield { type: "end", utterance, id: "end-0" };
+}
+
+// Keeps the text that the answer to the first retraction leaves, divided where the answer says; parts so far are void.
+function retracted(entry, { characters, void_from: voidFrom, flush_at: flushAt = 0, audio_ms: audioMs }) {
+  const utf16 = entry.start.offsets === "utf16";
+  entry.parts = [];
+  entry.words = entry.words.filter((start) => start < voidFrom);
+  if (audioMs !== undefined) entry.visemes = entry.visemes.filter((start) => start < audioMs);
+  const number = entry.pieces.findIndex((piece) => piece.type === "retract");
+  if (number < 0) return;
+  const kept = [];
+  let at = 0;
+  for (const piece of entry.pieces.slice(0, number)) {
+    if (piece.type === "flush" && at <= characters) kept.push(piece);
+    if (piece.type !== "text") continue;
+    const text = slice(piece.text, 0, Math.max(0, characters - at), utf16);
+    const divided = Math.max(0, flushAt - at);
+    const [before, behind] = [slice(text, 0, divided, utf16), slice(text, divided, undefined, utf16)];
+    if (before) kept.push({ ...piece, text: before });
+    if (before && at + length(before, utf16) === flushAt) kept.push({ ...piece, type: "flush" });
+    if (behind) kept.push({ ...piece, text: behind });
+    at += length(piece.text, utf16);
+  }
+  entry.pieces = [...kept, ...entry.pieces.slice(number + 1)];
 }
 
 function inBatches(parts) {

@@ -6,9 +6,8 @@ import hmac
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import CheckpointRefused, UnsupportedOption
@@ -27,8 +26,6 @@ from .format import (
     unpack_head,
     unpack_runs,
 )
-
-Item = TypeVar("Item")
 
 INTERVAL_S = 1.0
 """Seconds between the checkpoints of an utterance: so much at most is generated again after the loss of a replica."""
@@ -81,8 +78,8 @@ class Checkpoints:
 class Trail:
     """The trail of an utterance without checkpoints."""
 
-    def restore(self, seed: int | None, known: Mapping[str, int], characters: int) -> None:  # noqa: ARG002 - nothing is restored
-        """The client has `known` words and visemes of an utterance with `seed`, and sends so much text again.
+    def restore(self, seed: int | None, characters: int) -> None:  # noqa: ARG002 - nothing is restored
+        """The client has audio of an utterance with `seed`, and sends so much text again.
 
         Raises UnsupportedOption.
         """
@@ -106,9 +103,12 @@ class Trail:
         """Returns how many of the next characters of text are still to be charged."""
         return characters
 
-    def unknown(self, kind: str, items: Sequence[Item]) -> Sequence[Item]:  # noqa: ARG002 - as above
-        """Returns those of the next words, or visemes, that the client has not got."""
-        return items
+    def rewind(self, past: Sequence[CodeRun], seed: int) -> list[str]:  # noqa: ARG002 - as above
+        """The utterance goes on behind these codes, with other text: returns the parts of the checkpoint up to there.
+
+        Those before are void.
+        """
+        return []
 
     def due(self, speech: Speech, now_s: float) -> list[str]:  # noqa: ARG002 - as above
         """Returns the parts to send now: the head at once, codes each INTERVAL_S; at infinity all, and then no more."""
@@ -123,7 +123,7 @@ class CheckpointTrail(Trail):
 
     def __init__(self, checkpoints: Checkpoints, options: str) -> None:
         """`options`: all that decides how its text sounds, but the seed."""
-        key = checkpoints.derive_key(checkpoints.key_hash)
+        self._key = key = checkpoints.derive_key(checkpoints.key_hash)
         self._key_id = hmac.digest(key, b"name", "sha256")[:KEY_ID_BYTES]
         self._model = digest(checkpoints.model.encode())
         self._clock, self._options = checkpoints.clock, options
@@ -142,13 +142,11 @@ class CheckpointTrail(Trail):
         """Expiry of the last part that was presented; 0 without one."""
         self._prepaid = 0
         """Characters that were charged before their text came."""
-        self._known: dict[str, int] = {}
-        """Words and visemes that the client has got elsewhere and that are still to come here."""
 
     # From a checkpoint of another gateway
 
-    def restore(self, seed: int | None, known: Mapping[str, int], characters: int) -> None:
-        self._seed, self._known, self._prepaid, self._restoring = seed, dict(known), characters, True
+    def restore(self, seed: int | None, characters: int) -> None:
+        self._seed, self._prepaid, self._restoring = seed, characters, True
 
     def present(self, parts: Sequence[str]) -> None:
         if not self._restoring:
@@ -188,11 +186,6 @@ class CheckpointTrail(Trail):
         self._prepaid -= prepaid
         return characters - prepaid
 
-    def unknown(self, kind: str, items: Sequence[Item]) -> Sequence[Item]:
-        known = min(self._known.get(kind, 0), len(items))
-        self._known[kind] = self._known.get(kind, 0) - known
-        return items[known:]
-
     # To the client
 
     def due(self, speech: Speech, now_s: float) -> list[str]:
@@ -200,17 +193,31 @@ class CheckpointTrail(Trail):
         expires_s = int(self._clock()) + LIFE_S
         if not self._begun:
             self._begun, self._due_s = True, now_s + INTERVAL_S
-            head = Head(self._model, self._request_digest(speech.seed), self._key_id, secrets.token_bytes(8))
-            parts.append(self._chain.seal(pack_head(head), expires_s))
+            parts.append(self._head(speech.seed, expires_s))
         elif now_s < self._due_s or self._due_s == math.inf:
             return []
         if now_s >= self._due_s:
             self._due_s = now_s + INTERVAL_S
-            runs = speech.take_codes()
-            self._frames = min(self._frames + _frames(runs), MAX_FRAMES + 1)
-            if self._frames <= MAX_FRAMES:
-                parts += [self._chain.seal(part, expires_s) for part in pack_runs(runs)]
+            parts += self._codes(speech.take_codes(), expires_s)
         return parts
+
+    def rewind(self, past: Sequence[CodeRun], seed: int) -> list[str]:
+        self._chain, self._begun, self._frames = Chain(self._key), True, 0
+        expires_s = int(self._clock()) + LIFE_S
+        if _frames(past) > MAX_FRAMES:
+            self._frames = MAX_FRAMES + 1
+            return []  # what was cut cannot be made again
+        return [self._head(seed, expires_s), *self._codes(past, expires_s)]
+
+    def _head(self, seed: int, expires_s: int) -> str:
+        head = Head(self._model, self._request_digest(seed), self._key_id, secrets.token_bytes(8))
+        return self._chain.seal(pack_head(head), expires_s)
+
+    def _codes(self, runs: Sequence[CodeRun], expires_s: int) -> list[str]:
+        self._frames = min(self._frames + _frames(runs), MAX_FRAMES + 1)
+        if self._frames > MAX_FRAMES:
+            return []
+        return [self._chain.seal(part, expires_s) for part in pack_runs(runs)]
 
     def _request_digest(self, seed: int | None) -> bytes:
         return digest(f"{seed} {self._options}".encode())

@@ -97,7 +97,7 @@ class UtteranceSlots:
 
     def on_suspended(self, utterance: ServerUtterance, now_s: float, *, given_up: bool) -> None:
         """The slot of an utterance is free for others, or it keeps its own. Ignored when it has ended."""
-        if utterance.ended or utterance.speech_closed:
+        if utterance.ended or utterance.speech_closed or utterance.rewinding is not None:
             return
         if not given_up:
             utterance.resume(now_s)
@@ -114,10 +114,20 @@ class UtteranceSlots:
             # The engine came back before its loss was noticed here: `update` follows.
             utterance.renewed = utterance.has_slot
             return
+        self._go_on(utterance, speech, ticket, now_s)
+
+    def _go_on(self, utterance: ServerUtterance, speech: Speech, ticket: Ticket, now_s: float) -> None:
+        """Goes on in the ticket's slot, with another speech if text was taken back."""
+        if (rewinding := utterance.rewinding) is not None and not rewinding.closed:
+            rewinding.due = True
+            return
         try:
             if not self._factory.synthesizer.state.speaks:
                 raise EngineNotReady("the voice model is not ready")
-            speech.resume(ticket.lease)
+            if rewinding is None:
+                speech.resume(ticket.lease)
+            else:
+                self._reopen(utterance, ticket)
         except EngineNotReady:
             if utterance.lost_s is None:
                 utterance.lose(now_s)
@@ -125,6 +135,26 @@ class UtteranceSlots:
             self._termination.fail(utterance, error)
         else:
             utterance.resume(now_s)
+
+    def _reopen(self, utterance: ServerUtterance, ticket: Ticket) -> None:
+        speech = self._factory.speech(utterance, ticket)
+        self._effects.add(ReadSpeech(utterance, speech))
+        utterance.reopen(speech)
+
+    def on_rewound(self, utterance: ServerUtterance, now_s: float) -> None:
+        """The speech of which text was taken back is closed: goes on in its slot, or asks for another one."""
+        if utterance.ended or utterance.rewinding is None:
+            return
+        rewinding = utterance.on_rewound()
+        if (ticket := utterance.ticket) is None:
+            self.enqueue(utterance, None, now_s)
+        elif ticket.granted and utterance.speech is not None and (rewinding.due or utterance.lost_s is None):
+            self._go_on(utterance, utterance.speech, ticket, now_s)
+
+    def withdraw(self, utterance: ServerUtterance, now_s: float) -> None:
+        """Leaves the queue: all that the utterance had to say was taken back."""
+        if (ticket := utterance.withdraw()) is not None:
+            self._admission.release(ticket, now_s)
 
     def _on_loss(self, utterance: ServerUtterance, speech: Speech, now_s: float) -> None:
         """Keeps the utterance for the next engine, until its time is over."""
@@ -151,8 +181,10 @@ class UtteranceSlots:
         """Has the utterance give its slot up if it has to, or wait for the next engine."""
         if utterance.speech is None or utterance.speech_closed:
             return
-        if utterance.speech.lost or utterance.lost_s is not None:
+        if utterance.lost_s is not None or (utterance.speech.lost and utterance.rewinding is None):
             self._on_loss(utterance, utterance.speech, now_s)
+        elif utterance.rewinding is not None or utterance.retraction is not None:
+            return
         elif self._starvation.gives_way(utterance, now_s):
             utterance.suspend()
             self._effects.add(SuspendSpeech(utterance, utterance.speech, anywhere=utterance.hold.held))
@@ -163,6 +195,8 @@ class UtteranceSlots:
             return math.inf
         if utterance.lost_s is not None:
             return self._loss_deadline_s(utterance)
+        if utterance.rewinding is not None:
+            return math.inf
         if utterance.speech is not None and utterance.speech.lost:
             return now_s
         return self._starvation.next_look_s(utterance, now_s)

@@ -25,6 +25,14 @@ class ComposedSpans:
     def __init__(self, spoken: SourceSpans, plain: SourceSpans) -> None:
         self._spoken, self._plain = spoken, plain
 
+    def start(self, offset: int) -> int:
+        """As `SourceSpans.start`."""
+        return self._plain.start(self._spoken.start(offset))
+
+    def end(self, offset: int) -> int:
+        """As `SourceSpans.end`."""
+        return self._plain.end(self._spoken.end(offset))
+
     def locate(self, words: Iterable[WordTime]) -> list[WordTime]:
         """As `SourceSpans.locate`."""
         return self._plain.locate(self._spoken.locate(words))
@@ -37,6 +45,8 @@ class ComposedSpans:
 class Spans(Protocol):
     """Maps offsets in what a filter has written to the client's text; see `SourceSpans`."""
 
+    def start(self, offset: int) -> int: ...
+    def end(self, offset: int) -> int: ...
     def locate(self, words: Iterable[WordTime]) -> list[WordTime]: ...
     def boundary(self, offset: int) -> int: ...
 

@@ -102,6 +102,7 @@ def _native(peer: Peer, chance: random.Random) -> dict[str, Any]:
         (3, {"type": "interrupt", "utterance": utterance, "hold_ms": chance.choice([1, 700, 10_000, 10_001])}),
         (0.5, {"type": "interrupt", "hold_ms": 5000}),
         (3, {"type": "continue", "utterance": utterance}),
+        (1, {"type": "retract", "utterance": utterance, "characters": chance.choice([0, 4, 10**6])}),
         (3, {"type": "ack", "utterance": utterance, "played_samples": chance.choice([0, 2000, 30_000, 2**53 - 1])}),
         (2, {"type": "ping", "id": "p"}),
         (1, {"type": "limits"}),

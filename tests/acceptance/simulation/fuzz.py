@@ -102,6 +102,7 @@ NATIVE: Messages = [
     {"type": "interrupt", "utterance": "b", "played_ms": 200},
     {"type": "interrupt", "utterance": "a", "played_ms": 200, "hold_ms": 5000},
     {"type": "continue", "utterance": "a"},
+    {"type": "retract", "utterance": "a", "characters": 6},
     {"type": "ack", "utterance": "a", "played_samples": 1920},
     {"type": "ping", "id": "x"},
 ]  # fmt: skip

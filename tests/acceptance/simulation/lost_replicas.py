@@ -49,7 +49,7 @@ async def _scene(seed: int, plans: list[Plan], losses: random.Random | None, dra
     fleet = LossyFleet(_synthesizer(seed), chance=random.Random(seed), resume_s=WITHIN_S, starts_per_s=1000)
     async with fleet:
         connected = asyncio.Barrier(len(plans) + (losses is not None))
-        losing = None if losses is None else asyncio.create_task(_lose(fleet, losses, connected))
+        losing = None if losses is None else asyncio.create_task(lose(fleet, losses, connected))
         heard = await asyncio.gather(*(_live(fleet, each, number, connected) for number, each in enumerate(plans)))
         if losing is not None:
             losing.cancel()
@@ -64,7 +64,7 @@ async def _live(fleet: LossyFleet, what: Plan, number: int, connected: asyncio.B
         return list(await asyncio.gather(*(speak(session, what, each) for each in range(len(what.utterances)))))
 
 
-async def _lose(fleet: LossyFleet, chance: random.Random, connected: asyncio.Barrier) -> None:
+async def lose(fleet: LossyFleet, chance: random.Random, connected: asyncio.Barrier) -> None:
     """Kills and drains gateways, several at once too, cuts connections and loses engines."""
     await connected.wait()
     for _ in range(chance.randint(1, 4)):

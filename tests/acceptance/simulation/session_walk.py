@@ -16,15 +16,23 @@ from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.session import utterance as utterance_module
-from voxgate.gateway.session.admission import AdmissionQueue
-from voxgate.gateway.session.effects import CloseSocket, CloseSpeech, ReadSpeech, SendAudio, SendMessage, SuspendSpeech
+from voxgate.gateway.session.admission import AdmissionQueue, Ticket
+from voxgate.gateway.session.effects import (
+    CloseSocket,
+    CloseSpeech,
+    ReadSpeech,
+    RewindSpeech,
+    SendAudio,
+    SendMessage,
+    SuspendSpeech,
+)
 from voxgate.gateway.session.lifecycle import TABLE, Event, State, follow
 from voxgate.gateway.session.session import ServerSession
 from voxgate.gateway.session.utterance import ServerUtterance
 from voxgate.gateway.session.utterance_factory import UtteranceFactory
 from voxgate.gateway.settings import Settings
 from voxgate.pipeline.errors import GenerationFailed, VoxgateError
-from voxgate.pipeline.interface import EngineState
+from voxgate.pipeline.interface import EngineState, Speech
 
 NAMES = ("a", "b", "c", "d")
 SUSPENDED = (State.SUSPENDED, State.SUSPENDED_ENDED)
@@ -47,7 +55,8 @@ class SessionWalk:
         )
         self.admission = AdmissionQueue(lambda: self.synthesizer.slots, 2, 3000)
         self.factory = UtteranceFactory(self.settings, self.synthesizer, FakeEncoder)
-        self.closing: list[ServerUtterance] = []
+        self.closing: list[tuple[ServerUtterance, Speech | None, Ticket | None]] = []
+        self.rewinding: list[tuple[ServerUtterance, Speech]] = []
         self.suspending: list[tuple[ServerUtterance, ToneSpeech, bool]] = []
         self.connect()
 
@@ -73,6 +82,7 @@ class SessionWalk:
             (25, self.take),
             (10, self.close_one),
             (5, self.suspend_one),
+            (8, self.rewind_one),
             (16, self.wait),
             (1, self.break_one),
             (1, self.lose_engine),
@@ -86,6 +96,7 @@ class SessionWalk:
         # Few utterances give their slot up: their clients speak more often.
         suspended = [each.name for each in self.session.active if each.state in SUSPENDED and each.name in NAMES]
         name = self.chance.choice(suspended if suspended and self.chance.random() < 0.3 else NAMES)
+        kept = self.chance.choice([0, 0, self.chance.randrange(120)])
         kinds: list[dict[str, Any] | str] = [
             {"type": "start", "utterance": name, "pacing": self.chance.choice(["playback", "none"])}
             | self.chance.choice([{}, {"rate": 0.5}, {"rate": 1.25}, {"starving_ms": 400}, {"visemes": True}]),
@@ -101,11 +112,12 @@ class SessionWalk:
             {"type": "interrupt", "utterance": name, "hold_ms": self.chance.choice([1, 300, 5000, 10_001])},
             {"type": "interrupt", "hold_ms": 5000},
             {"type": "continue", "utterance": name},
+            {"type": "retract", "utterance": name, "characters": kept},
             {"type": "ack", "utterance": name, "played_samples": self.chance.randrange(100_000)},
             {"type": "ping"},
             "garbage",
         ]
-        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 1, 3, 0.2, 6, 3, 1, 0.1]
+        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 1, 3, 0.2, 6, 3, 3, 1, 0.1]
         chosen = self.chance.choices(kinds, weights)[0]
         self.session.receive(chosen if isinstance(chosen, str) else json.dumps(chosen), self.now_s)
 
@@ -149,17 +161,30 @@ class SessionWalk:
     def close_one(self) -> None:
         """Confirm the end of a speech for the engine."""
         if self.closing:
-            utterance = self.closing.pop(self.chance.randrange(len(self.closing)))
-            if isinstance(utterance.speech, ToneSpeech):
-                self.synthesizer.open_speeches.pop(utterance.speech, None)
-            if utterance.ticket is not None:
-                self.admission.release(utterance.ticket, self.now_s)
+            _, speech, ticket = self.closing.pop(self.chance.randrange(len(self.closing)))
+            self.free(speech)
+            if ticket is not None:
+                self.admission.release(ticket, self.now_s)
+
+    def free(self, speech: Speech | None) -> None:
+        if isinstance(speech, ToneSpeech):
+            self.synthesizer.open_speeches.pop(speech, None)
+
+    def rewind_one(self) -> None:
+        """Confirm the end of a speech that another one follows."""
+        if self.rewinding:
+            utterance, speech = self.rewinding.pop(self.chance.randrange(len(self.rewinding)))
+            self.free(speech)
+            self.closed_speeches.discard(utterance)
+            self.session.on_rewound(utterance, self.now_s)
 
     def suspend_one(self) -> None:
         """Confirm that a speech has given its slot up, or that it keeps it because text came."""
         if not self.suspending:
             return
         utterance, speech, anywhere = self.suspending.pop(self.chance.randrange(len(self.suspending)))
+        if utterance.speech is not speech:
+            return
         given_up = speech in self.synthesizer.open_speeches and not utterance.speech_closed
         given_up = given_up and (speech.waiting_for_text or (anywhere and speech.finish_reason is None))
         if given_up:
@@ -203,6 +228,9 @@ class SessionWalk:
                 case SuspendSpeech(utterance=utterance, speech=speech, anywhere=anywhere):
                     assert isinstance(speech, ToneSpeech)
                     self.suspending.append((utterance, speech, anywhere))
+                case RewindSpeech(utterance=utterance, speech=speech):
+                    self.listening.discard(utterance)
+                    self.rewinding.append((utterance, speech))
                 case CloseSpeech(utterance=utterance):
                     self.start_closing(utterance)
                 case CloseSocket():
@@ -246,7 +274,7 @@ class SessionWalk:
         assert utterance not in self.closed_speeches, "a speech is closed once"
         self.closed_speeches.add(utterance)
         self.listening.discard(utterance)
-        self.closing.append(utterance)
+        self.closing.append((utterance, utterance.speech, utterance.ticket))
 
     # Invariants
 
@@ -263,6 +291,8 @@ class SessionWalk:
         assert not self.listening
         while self.closing:
             self.close_one()
+        while self.rewinding:  # their sessions are over
+            self.free(self.rewinding.pop()[1])
         assert (self.admission.active, self.admission.queued) == (0, 0)
         assert not self.synthesizer.open_speeches
 

@@ -25,9 +25,13 @@ class FakeEncoder:
     def __init__(self, audio_format: OutputFormat) -> None:
         assert audio_format.sample_rate_hz == SAMPLE_RATE_HZ
         self.pre_skip = 0
+        self._format = audio_format
         self.true_samples = 0
         self._packet_samples = SAMPLE_RATE_HZ * audio_format.packet_ms // 1000
         self._held = np.zeros(0, np.float32)
+
+    def renew(self) -> FakeEncoder:
+        return FakeEncoder(self._format)
 
     def push(self, pcm: Pcm) -> list[FakePacket]:
         self.true_samples += len(pcm)

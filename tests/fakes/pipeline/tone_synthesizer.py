@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -30,6 +30,7 @@ from voxgate.pipeline.interface import (
     LeasedSlots,
     Milestones,
     SpeechChunk,
+    SpeechCut,
     SpeechRequest,
     VisemeTime,
     VoiceInfo,
@@ -216,6 +217,26 @@ class ToneSpeech:
     def spoken_until(self, played_ms: int) -> int:
         speech_ms = self._shaper.timeline.speech_ms(played_ms)
         return min(self.characters, int(speech_ms / FRAME_MS / self._script.frames_per_character))
+
+    def cut(self, text: str, samples: int, characters: int, *, final: bool) -> SpeechCut | None:
+        """As of `Speech`: behind the blank after a word. The next speech says the rest of a word that is not made."""
+        per_character, timeline = self._script.frames_per_character, self._shaper.timeline
+        fixed = -(-timeline.speech_samples(samples) // FRAME_SAMPLES)
+        runs = tuple(replace(run, end=None) for run in self._codes.runs())
+        if int(characters * per_character) >= self.made or characters >= len(text):
+            return SpeechCut(min(characters, len(text)), 0, 0, runs, divides=False)
+        if not fixed:
+            return SpeechCut(0, 0, 0, (), divides=True)
+        ends = [at for at in range(1, len(text) + 1) if at == len(text) or text[at - 1].isspace()]
+        possible = [end for end in ends if frame_count(end, per_character) >= fixed]
+        end = max((end for end in possible if end <= characters), default=possible[0])
+        frames = frame_count(end, per_character)
+        if frames > self.made and not final:
+            return None
+        past = tuple(replace(run, codes=run.codes[:frames]) for run in runs)
+        audio = timeline.audio_before(frames * FRAME_SAMPLES)
+        settled = audio - (SAMPLE_RATE_HZ // 10 if timeline.stretched else 0)
+        return SpeechCut(end, audio, settled, past, divides=True)
 
     def lose(self, failure: Exception) -> None:
         self._failure = failure

@@ -73,3 +73,47 @@ def test_packets_that_are_put_back_leave_once_more_before_all_that_wait() -> Non
     assert not outbox.drained
     outbox.drop()
     assert (outbox.next_samples, outbox.waiting_samples) == (None, 0)
+
+
+def test_after_a_rewind_packets_that_were_put_before_are_dropped() -> None:
+    outbox = Outbox(1, 24_000, 1000)
+    for number in range(4):
+        outbox.put(packets(1920), 1920 * (number + 1))
+    outbox.take()
+    assert outbox.fixed_samples == 1920
+    outbox.rewind(3 * 1920)
+    assert outbox.waiting_samples == 2 * 1920
+    assert outbox.repeating
+    for number in range(3):
+        outbox.put([FakePacket(b"again", 1920)], 1920 * (number + 1))
+    assert not outbox.repeating
+    assert outbox.repeated_samples == 3 * 1920
+    outbox.put([FakePacket(b"other", 100)])
+    outbox.close()
+    taken = [outbox.take() for _ in range(3)]
+    assert [(packet.header.seq, packet.header.pts, packet.header.last) for packet in taken] == [
+        (1, 1920, False),
+        (2, 3840, False),
+        (3, 5760, True),
+    ]
+    assert taken[-1].payload == b"other"
+
+
+def test_an_end_that_was_not_sent_is_taken_back() -> None:
+    outbox = Outbox(1, 24_000, 1000)
+    outbox.put(packets(1920), 1920)
+    outbox.put(packets(50))
+    outbox.close()
+    outbox.take()
+    assert outbox.reopen()
+    assert outbox.next_samples is None
+    assert not outbox.drained
+
+
+def test_an_end_that_was_sent_in_part_is_final() -> None:
+    outbox = Outbox(1, 24_000, 1000)
+    outbox.put(packets(1920, 50))
+    outbox.close()
+    outbox.take()
+    assert not outbox.reopen()
+    assert outbox.next_samples == 50

@@ -11,7 +11,7 @@ from voxgate.gateway.errors import CheckpointElsewhere
 from voxgate.gateway.session.checkpoints.format import LIFE_S
 from voxgate.gateway.session.checkpoints.trail import INTERVAL_S, MAX_FRAMES, NO_TRAIL, Checkpoints, Trail, restorable
 from voxgate.pipeline.errors import CheckpointRefused, UnsupportedOption
-from voxgate.pipeline.interface import CodeRun, Prosody, SpeechRequest, WordTime
+from voxgate.pipeline.interface import CodeRun, FinishReason, Prosody, SpeechRequest
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon, LexiconRule
 
 REQUEST = SpeechRequest(voice="ada", language="auto")
@@ -59,7 +59,7 @@ class Bench:
 
 
 def restored(trail: Trail, parts: Sequence[str], seed: int = SEED) -> SpeechRequest:
-    trail.restore(seed, {}, 0)
+    trail.restore(seed, 0)
     trail.present(parts)
     return trail.request(REQUEST)
 
@@ -100,7 +100,7 @@ def test_the_next_gateway_continues_the_chain(bench: Bench) -> None:
 
 def test_parts_may_come_in_several_messages_until_the_utterance_speaks(bench: Bench) -> None:
     trail, parts = bench.trail(), bench.parts(200)
-    trail.restore(SEED, {}, 0)
+    trail.restore(SEED, 0)
     for part in parts:
         trail.present([part])
     assert sum(len(run.codes) for run in trail.request(REQUEST).past) == 200
@@ -188,7 +188,7 @@ def test_frames_behind_the_limit_are_not_sent(bench: Bench) -> None:
 def test_too_many_frames_are_refused(bench: Bench) -> None:
     """Also ends of generations, which have none."""
     trail = bench.trail()
-    trail.restore(SEED, {}, 0)
+    trail.restore(SEED, 0)
     parts = bench.parts(MAX_FRAMES)
     trail.present(parts)
     speech = Codes()
@@ -198,14 +198,9 @@ def test_too_many_frames_are_refused(bench: Bench) -> None:
     assert more.due(speech, 0.0) == []  # type: ignore[arg-type]  # all that a trail needs
 
 
-def test_words_and_text_that_the_client_has_count_once(bench: Bench) -> None:
+def test_text_that_the_client_has_is_paid_once(bench: Bench) -> None:
     trail = bench.trail()
-    trail.restore(SEED, {"words": 2}, 10)
-    words = [WordTime(text, 0, 1, 0, 1) for text in "abc"]
-    assert [word.text for word in trail.unknown("words", words[:1])] == []
-    assert [word.text for word in trail.unknown("words", words[1:])] == ["c"]
-    assert [word.text for word in trail.unknown("words", words)] == ["a", "b", "c"]
-    assert trail.unknown("visemes", "xyz") == "xyz"
+    trail.restore(SEED, 10)
     assert [trail.uncharged(count) for count in (4, 8, 3)] == [0, 2, 3]
 
 
@@ -213,7 +208,7 @@ def test_without_checkpoints_nothing_is_restored() -> None:
     assert NO_TRAIL.request(REQUEST) is REQUEST
     assert NO_TRAIL.uncharged(3) == 3
     with pytest.raises(UnsupportedOption, match="checkpoints=1"):
-        NO_TRAIL.restore(SEED, {}, 0)
+        NO_TRAIL.restore(SEED, 0)
     with pytest.raises(CheckpointRefused):
         NO_TRAIL.present(["x"])
 
@@ -222,3 +217,34 @@ def test_raw_audio_and_ogg_streams_are_not_restorable() -> None:
     assert restorable(PCM, raw=False)
     assert not restorable(PCM, raw=True)
     assert not restorable(OutputFormat("ogg_opus"), raw=False)
+
+
+def test_a_retraction_begins_the_checkpoint_anew(bench: Bench) -> None:
+    trail, speech = bench.trail(), Codes()
+    trail.due(speech, 0.0)  # type: ignore[arg-type]  # all that a trail needs
+    speech.made = 30
+    trail.due(speech, 10.0)  # type: ignore[arg-type]  # as above
+    kept = CodeRun(0, 0, np.arange(12, dtype=np.int16).reshape(-1, 1), FinishReason.END)
+    parts = trail.rewind([kept], SEED)
+
+    class Next(Codes):
+        def take_codes(self) -> Sequence[CodeRun]:
+            return [CodeRun(1, 0, np.array([[7]], np.int16))]
+
+    assert trail.due(Next(), 10.5) == []  # type: ignore[arg-type]  # as above
+    parts += trail.due(Next(), 11.5)  # type: ignore[arg-type]  # as above
+    past = restored(bench.trail(), parts).past
+    assert [(run.generation, run.first, len(run.codes), run.end) for run in past] == [
+        (0, 0, 12, FinishReason.END),
+        (1, 0, 1, None),
+    ]
+
+
+def test_speech_that_is_too_long_to_be_restored_behind_a_cut_has_no_checkpoint(bench: Bench) -> None:
+    trail = bench.trail()
+    kept = CodeRun(0, 0, np.zeros((MAX_FRAMES + 1, 1), np.int16), FinishReason.END)
+    assert trail.rewind([kept], SEED) == []
+    speech = Codes()
+    speech.made = 3
+    assert trail.due(speech, 10.0) == []  # type: ignore[arg-type]  # all that a trail needs
+    assert NO_TRAIL.rewind([kept], SEED) == []

@@ -1,0 +1,76 @@
+"""Takes text back that was not spoken yet: when the place of the cut is known, the speech is begun anew up to there."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from voxgate.pipeline.errors import GenerationFailed
+from voxgate.pipeline.interface import SpeechCut
+
+from ...resume_messages import CheckpointMessage
+from ..active_utterances import Termination
+from ..effects import EffectQueue, RewindSpeech
+from ..pacer import TIMER_SLACK_S
+from ..slots.utterance_slots import UtteranceSlots
+from ..utterance import ServerUtterance
+
+log = logging.getLogger(__name__)
+
+
+class Retractions:
+    """The retractions of one session. Synchronous; time is an argument."""
+
+    def __init__(self, effects: EffectQueue, slots: UtteranceSlots, termination: Termination) -> None:
+        self._effects, self._slots, self._termination = effects, slots, termination
+
+    def begin(self, utterance: ServerUtterance, characters: int, message_id: str | None, now_s: float) -> None:
+        """Takes back all text but `characters`, in the client's units; the answer may follow later.
+
+        Raises IllegalEvent, UtteranceEnded, RateLimited.
+        """
+        utterance.retract(characters, message_id, now_s)
+        self.update(utterance, now_s)
+
+    def update(self, utterance: ServerUtterance, now_s: float) -> None:
+        """Does a part of the work of the utterance's retraction, or answers it."""
+        try:
+            self._update(utterance, now_s)
+        except Exception:
+            log.exception("finding the place of a cut failed", extra={"utterance": utterance.id})
+            self._termination.fail(utterance, GenerationFailed("the text could not be taken back"))
+
+    def _update(self, utterance: ServerUtterance, now_s: float) -> None:
+        pending = utterance.retraction
+        if pending is None or not utterance.can_cut:
+            return
+        cut = None
+        if (speech := utterance.speech) is not None:
+            if speech.catch_up():
+                return
+            final = now_s + TIMER_SLACK_S >= pending.deadline_s or pending.speech_over or speech.lost
+            text = str(utterance.text)[: pending.end.characters]
+            cut = speech.cut(text, int(utterance.outbox.fixed_samples), pending.kept, final=final)
+            if cut is None:
+                pending.waits = True
+                return
+        self._answer(utterance, cut, now_s)
+
+    def _answer(self, utterance: ServerUtterance, cut: SpeechCut | None, now_s: float) -> None:
+        message = utterance.take_back(cut)
+        self._effects.send(message)
+        if utterance.speech is None:
+            if message.text and not utterance.speaks_again:
+                self._slots.withdraw(utterance, now_s)
+            return
+        assert cut is not None  # the speech was cut
+        for part in utterance.trail.rewind(cut.past, utterance.speech.seed):
+            self._effects.send(CheckpointMessage(utterance=utterance.name, part=part))
+        self._effects.add(RewindSpeech(utterance, utterance.speech))
+
+    def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:
+        """When `update` has something to do; infinity for not before another event."""
+        pending = utterance.retraction
+        if pending is None or not utterance.can_cut:
+            return math.inf
+        return pending.deadline_s if pending.waits else now_s

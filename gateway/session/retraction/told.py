@@ -1,0 +1,63 @@
+"""How many words, or mouth shapes, a client has of those that a speech reports, which may begin anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from voxgate.pipeline.interface import WordTime
+
+Item = TypeVar("Item")
+
+
+class Told:
+    """Counts the items of one kind, which speeches report in order. Synchronous."""
+
+    def __init__(self) -> None:
+        self._told = 0
+        """Items that the client has, or had before a retraction."""
+        self._reported = 0
+        """Items that the present speech has reported."""
+        self._before = math.inf
+        """Of those that the client had, only items that begin before this still count."""
+
+    def restore(self, count: int) -> None:
+        """The client has the first `count` items, from another gateway."""
+        self._told = count
+
+    def rewind(self, before: float) -> None:
+        """Another speech reports all items again; the client has dropped those that begin at `before` or later."""
+        self._reported, self._before = 0, min(self._before, before)
+
+    def unknown(self, items: Sequence[Item], begin_of: Callable[[Item], int]) -> list[Item]:
+        """Returns those of the next items that the client has not got, and counts them as told."""
+        found = []
+        for item in items:
+            self._reported += 1
+            if self._reported > self._told or begin_of(item) >= self._before:
+                found.append(item)
+                self._told, self._before = self._reported, math.inf
+        return found
+
+
+class TimesInOrder:
+    """Keeps word times in order where another speech finds a word a little earlier than the one before was told."""
+
+    def __init__(self) -> None:
+        self._told: list[tuple[int, int]] = []
+        """Offset and end in ms of each word that was told."""
+
+    def rewind(self, before: float) -> None:
+        """The client has dropped the words that begin at offset `before` or later."""
+        while self._told and self._told[-1][0] >= before:
+            self._told.pop()
+
+    def place(self, word: WordTime) -> WordTime:
+        """Returns `word`, which is told next, not before the end of the word before."""
+        least_ms = self._told[-1][1] if self._told else 0
+        if word.start_ms < least_ms:
+            word = replace(word, start_ms=least_ms, end_ms=max(word.end_ms, least_ms))
+        self._told.append((word.start, word.end_ms))
+        return word

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import math
+
+from voxgate.gateway.session.retraction.told import TimesInOrder, Told
+from voxgate.pipeline.interface import WordTime
+
+
+def report(told: Told, *begins: int) -> list[int]:
+    return told.unknown(begins, lambda begin: begin)
+
+
+def test_items_are_told_once() -> None:
+    told = Told()
+    assert report(told, 0, 4) == [0, 4]
+    assert report(told, 8) == [8]
+
+
+def test_items_that_the_client_has_from_elsewhere_are_not_told_again() -> None:
+    told = Told()
+    told.restore(2)
+    assert report(told, 0) == []
+    assert report(told, 4, 8) == [8]
+
+
+def test_another_speech_tells_what_is_behind_the_cut() -> None:
+    told = Told()
+    report(told, 0, 4, 8, 12)
+    told.rewind(8)
+    assert report(told, 0, 4) == []
+    assert report(told, 9, 13, 17) == [9, 13, 17]
+
+
+def test_items_before_the_cut_that_were_not_told_are_told() -> None:
+    told = Told()
+    report(told, 0, 4)
+    told.rewind(20)
+    assert report(told, 0, 4, 8) == [8]
+
+
+def test_a_second_cut_before_the_first_was_reached_again_does_not_bring_void_items_back() -> None:
+    told = Told()
+    report(told, 0, 4, 8, 12)
+    told.rewind(8)
+    assert report(told, 0) == []
+    told.rewind(12)
+    assert report(told, 0, 4, 9, 11) == [9, 11]
+
+
+def test_without_a_cut_all_that_was_told_counts() -> None:
+    told = Told()
+    report(told, 0, 4)
+    told.rewind(math.inf)
+    assert report(told, 0, 4, 8) == [8]
+
+
+def test_times_stay_in_order() -> None:
+    times = TimesInOrder()
+    times.place(WordTime("one", 0, 3, 0, 400))
+    times.place(WordTime("two", 4, 7, 400, 900))
+    times.rewind(4)
+    placed = times.place(WordTime("three", 4, 9, 380, 390))
+    assert (placed.start_ms, placed.end_ms) == (400, 400)
+    assert times.place(WordTime("four", 10, 14, 500, 600)) == WordTime("four", 10, 14, 500, 600)
