@@ -117,7 +117,7 @@ class SessionWalk:
             {"type": "ping"},
             "garbage",
         ]
-        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 1, 3, 0.2, 6, 3, 3, 1, 0.1]
+        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 3, 3, 0.2, 6, 3, 3, 1, 0.1]
         chosen = self.chance.choices(kinds, weights)[0]
         self.session.receive(chosen if isinstance(chosen, str) else json.dumps(chosen), self.now_s)
 
