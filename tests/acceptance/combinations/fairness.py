@@ -123,7 +123,7 @@ class SlotWitness(Witness):
             self._refused_s[ticket.caller.name] = now_s
             for starving in self._starving(now_s):
                 self._fault(f"a time in the queue ended beside a slot without text ({starving})", "", now_s)
-            for absent in self._absent(ticket):
+            for absent in self._absent(ticket, now_s):
                 self._fault(f"a time in the queue ended beside a slot without a connection ({absent})", "", now_s)
         self._call(now_s, self._release, ticket, now_s)
 
@@ -187,12 +187,16 @@ class SlotWitness(Witness):
                 if now_s - granted_s - audio_s >= self._wait_s:
                     yield session._caller.name
 
-    def _absent(self, waiting: Ticket) -> Iterator[str]:
-        """Callers of sessions that have kept slots from others without a connection for too long."""
+    def _absent(self, waiting: Ticket, now_s: float) -> Iterator[str]:
+        """Callers of sessions that have kept slots from others without a connection for too long.
+
+        A session without a connection may also get one, for text that came before: that counts from its grant.
+        """
         for session in self._sessions:
             tickets = [each.ticket for each in session.active if each.ticket is not None]
-            holds = any(ticket.granted for ticket in tickets) and waiting not in tickets
-            if holds and self._absent_s(session) >= ABSENT_S + self._wait_s:
+            granted_s = min((each.granted_s for each in tickets if each.granted_s is not None), default=math.inf)
+            kept_s = min(now_s - granted_s, self._absent_s(session))
+            if kept_s >= ABSENT_S + self._wait_s and waiting not in tickets:
                 yield session._caller.name
 
     def _forget(self) -> None:

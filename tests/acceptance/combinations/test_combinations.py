@@ -59,6 +59,7 @@ def test_a_seed_replays_exactly(seed: int, files: Files) -> None:
 
 def _keep_slots_without_text(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Starvation, "gives_way", lambda *_: False)
+    patch.setattr(Starvation, "next_look_s", lambda *_: math.inf)
 
 
 def _keep_slots_without_connection(patch: pytest.MonkeyPatch) -> None:
