@@ -244,6 +244,23 @@ async def speak(world: World, chance: random.Random) -> str:
     return f"{count} x {len(text)} characters, pacing {pacing}{', ended' * ended}{', not read' * (not reading)}"
 
 
+@action(5)
+async def take_back(world: World, chance: random.Random) -> str:
+    """A peer takes text of an utterance back, perhaps twice at once, and says something else or nothing."""
+    if (peer := world.pick(chance, "native")) is None or not peer.utterances:
+        return ""
+    fields = {"utterance": f"u{chance.randrange(peer.utterances)}"}
+    kept, times = chance.choice([0, 0, 5, 40, 10**6]), chance.choice([1, 1, 1, 2])
+    text, ended = chance.choice(["", *TEXTS]), chance.random() < 0.5
+    for _ in range(times):
+        peer.write(text_frame(type="retract", **fields, characters=kept))
+        if text:
+            peer.write(text_frame(type="text", **fields, text=text))
+    if ended:
+        peer.write(text_frame(type="end", **fields))
+    return f"{times} x {fields['utterance']} behind {kept}, then {len(text)} characters{', ended' * ended}"
+
+
 @action(20)
 async def send_message(world: World, chance: random.Random) -> str:
     """A peer sends messages of its protocol, whatever the moment."""

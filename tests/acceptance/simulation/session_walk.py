@@ -35,7 +35,7 @@ from voxgate.pipeline.errors import GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import EngineState, Speech
 
 NAMES = ("a", "b", "c", "d")
-SUSPENDED = (State.SUSPENDED, State.SUSPENDED_ENDED)
+RARE = (State.SUSPENDED, State.SUSPENDED_ENDED, State.QUEUED_ENDED)
 
 
 class SessionWalk:
@@ -93,9 +93,9 @@ class SessionWalk:
         self.check_counts()
 
     def client(self) -> None:
-        # Few utterances give their slot up: their clients speak more often.
-        suspended = [each.name for each in self.session.active if each.state in SUSPENDED and each.name in NAMES]
-        name = self.chance.choice(suspended if suspended and self.chance.random() < 0.3 else NAMES)
+        # Few utterances give their slot up, or wait for one with all their text: their clients speak more often.
+        rare = [each.name for each in self.session.active if each.state in RARE and each.name in NAMES]
+        name = self.chance.choice(rare if rare and self.chance.random() < 0.4 else NAMES)
         kept = self.chance.choice([0, 0, self.chance.randrange(120)])
         kinds: list[dict[str, Any] | str] = [
             {"type": "start", "utterance": name, "pacing": self.chance.choice(["playback", "none"])}
@@ -117,7 +117,7 @@ class SessionWalk:
             {"type": "ping"},
             "garbage",
         ]
-        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 3, 3, 0.2, 6, 3, 3, 1, 0.1]
+        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 3, 3, 0.2, 6, 3, 4, 1, 0.1]
         chosen = self.chance.choices(kinds, weights)[0]
         self.session.receive(chosen if isinstance(chosen, str) else json.dumps(chosen), self.now_s)
 

@@ -388,3 +388,36 @@ def test_every_format_goes_on_to_the_byte(audio_format: dict[str, Any], framing:
             assert done["samples"] == whole.true_samples
 
     run(scene())
+
+
+@pytest.mark.parametrize("close_s", [0.0, 0.5])
+@pytest.mark.parametrize("ended", [False, True])
+def test_text_of_a_held_utterance_is_taken_back(close_s: float, ended: bool) -> None:
+    """What was sent and not heard is sent again as it was; what follows is other."""
+
+    async def scene() -> None:
+        async with InProcessGateway(ToneScript(1.0, frame_s=0.01, close_s=close_s), slots=1) as gateway:
+            socket = gateway.connect(protocol=NativeProtocol(extended=True))
+            start(socket, end=ended)
+            await asyncio.sleep(1.0)
+            socket.put(type="interrupt", utterance="u", played_ms=500, hold_ms=5000)
+            await socket.until("interrupted")
+            retract(socket, text="other words ")
+            answer = await socket.until("retracted")
+            await asyncio.sleep(0.3)
+            sent = len(socket.audio(1))
+            socket.put(type="continue", utterance="u")
+            going_on = await socket.until("continued")
+            socket.put(type="end", utterance="u")
+            done = await socket.until("done")
+            assert going_on["seq"] == 500 // 80 < sent
+            by_number = {header.seq: payload for header, payload in socket.audio(1)}
+            text = TEXT[: answer["characters"]] + "other words "
+            assert answer["samples"] >= sent * 1920
+            assert list(by_number.values()) == [by_number[number] for number in range(len(by_number))]
+            assert b"".join(by_number.values()) == spoken(text)
+            again = [header.seq for header, _ in socket.audio(1)][sent:]
+            assert again == list(range(going_on["seq"], len(by_number)))
+            assert done["characters"] == len(text)
+
+    run(scene())
