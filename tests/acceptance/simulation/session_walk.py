@@ -44,7 +44,7 @@ class SessionWalk:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.now_s = 0.0
-        self.synthesizer = ToneSynthesizer(ToneScript(max_frames=15), slots=2, max_characters=200)
+        self.synthesizer = ToneSynthesizer(ToneScript(max_frames=15), slots=1, max_characters=200)
         self.synthesizer._state = EngineState.READY  # starting it takes a loop
         self.settings = Settings(
             utterances_per_session=3,
@@ -117,7 +117,7 @@ class SessionWalk:
             {"type": "ping"},
             "garbage",
         ]
-        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 3, 3, 0.2, 6, 3, 4, 1, 0.1]
+        weights = [6, 2, 6, 6, 2, 5, 3, 0.2, 1, 1, 3, 0.2, 6, 3, 4, 1, 0.1]
         chosen = self.chance.choices(kinds, weights)[0]
         self.session.receive(chosen if isinstance(chosen, str) else json.dumps(chosen), self.now_s)
 
