@@ -72,6 +72,8 @@ class SentUtterance:
         utterance = self._start["utterance"]
         if started is None:
             yield self._start
+        elif not self.parts:  # nothing of it was received, so that it can begin anew
+            yield {**self._start, **started}
         else:
             words, visemes = len(self.words), len(self.visemes)
             progress = {"messages": received, "last": last, "words": words, "visemes": visemes}

@@ -256,8 +256,9 @@ class Utterance:
 
     @property
     def restorable(self) -> bool:
-        """Whether another gateway can go on with it, or need not: it has not started, or has a checkpoint."""
-        return self.finished or self.started is None or bool(self.sent.parts)
+        """Whether another gateway can go on with it, or need not: nothing of it was received, or it has a checkpoint."""
+        received = self._continuity.next_seq or self.sent.words or self.sent.visemes
+        return self.finished or not received or bool(self.sent.parts)
 
     def restore(self, deadline_s: float) -> Iterator[dict[str, Any]]:
         """Yields what another gateway needs to go on with it. Without a checkpoint it fails."""

@@ -85,3 +85,11 @@ def test_words_and_shapes_that_are_void_do_not_count() -> None:
     restore = next(utterance.messages(STARTED, 3, last=False))
     assert restore["received"] == {"messages": 3, "last": False, "words": 1, "visemes": 1}
     assert restore["characters"] == 4
+
+
+def test_an_utterance_of_which_nothing_was_received_begins_anew_with_its_seed() -> None:
+    utterance = sent(("text", "Hello."))
+    utterance.parts.clear()
+    first, text = utterance.messages(STARTED, 0, last=False)
+    assert first == {"type": "start", "utterance": "u", **STARTED}
+    assert text["text"] == "Hello."

@@ -32,7 +32,7 @@ export class SentUtterances {
 
   /** Whether another gateway can go on with every utterance. */
   get restorable() {
-    return [...this.active.values()].every((each) => !each.started || each.parts.length > 0);
+    return [...this.active.values()].every((each) => each.parts.length > 0 || !received(each));
   }
 
   /** Keeps a message that is sent. @param {any} message */
@@ -189,16 +189,15 @@ export class SentUtterances {
     [entry.restoringUntil, entry.repeat, entry.refused] = [until, true, false];
     const { start, started, pieces, parts } = entry;
     const { utterance } = start;
-    if (!started) {
-      yield start;
+    const chosen = started && { voice: started.voice, language: started.language, seed: started.seed };
+    if (!started || !(parts.length || received(entry))) {
+      yield { ...start, ...chosen };
     } else {
       const batches = inBatches(parts);
       yield {
         ...start,
+        ...chosen,
         type: "restore",
-        voice: started.voice,
-        language: started.language,
-        seed: started.seed,
         checkpoint: batches[0],
         received: { messages: entry.messages, last: entry.last, words: entry.words.length, visemes: entry.visemes.length },
         characters: pieces.reduce((sum, piece) => sum + codePoints(piece.text ?? ""), 0),
@@ -208,6 +207,9 @@ export class SentUtterances {
     yield* texts(utterance, pieces);
   }
 }
+
+// Whether something of the utterance was received: otherwise it can begin anew.
+const received = (entry) => entry.messages > 0 || entry.words.length > 0 || entry.visemes.length > 0;
 
 // Text between flushes is joined, and divided between code points.
 function* texts(utterance, pieces) {
