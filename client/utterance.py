@@ -256,7 +256,7 @@ class Utterance:
 
     @property
     def restorable(self) -> bool:
-        """Whether another gateway can go on with it, or need not: nothing of it was received, or it has a checkpoint."""
+        """Whether another gateway can go on with it, or need not: nothing was received of it, or a checkpoint."""
         received = self._continuity.next_seq or self.sent.words or self.sent.visemes
         return self.finished or not received or bool(self.sent.parts)
 
