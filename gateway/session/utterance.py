@@ -395,11 +395,10 @@ class ServerUtterance:
         if self.has_slot:
             self.state = follow(self.state, Event.SUSPEND)
 
-    @property
-    def speaks_again(self) -> bool:
-        """Whether the text that is left asks for a slot; judges all of it anew."""
+    def has_nothing_to_queue_for(self) -> bool:
+        """Judges the text that is left anew; returns whether it waits for a slot without anything to say."""
         self._speakable = SpeakableText(self.request.markup)
-        return self._speakable.push(str(self.text)) or self.state is not State.QUEUED
+        return not self._speakable.push(str(self.text)) and self.state is State.QUEUED
 
     def withdraw(self) -> Ticket | None:
         """Its text was taken back before it got a slot; returns the ticket to release."""

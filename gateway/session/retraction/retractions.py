@@ -60,7 +60,7 @@ class Retractions:
         message = utterance.take_back(cut)
         self._effects.send(message)
         if utterance.speech is None:
-            if message.text and not utterance.speaks_again:
+            if message.text and utterance.has_nothing_to_queue_for():
                 self._slots.withdraw(utterance, now_s)
             return
         assert cut is not None  # the speech was cut

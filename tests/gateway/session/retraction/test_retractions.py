@@ -77,7 +77,7 @@ def test_speech_goes_on_with_other_text() -> None:
     run(scene())
 
 
-def test_nobody_else_gets_the_slot_meanwhile() -> None:
+def test_no_other_utterance_gets_the_slot_meanwhile() -> None:
     async def scene() -> None:
         async with InProcessGateway(ToneScript(1.0, frame_s=0.01, close_s=0.3), slots=1) as gateway:
             socket, other = gateway.connect(), gateway.connect("other")
