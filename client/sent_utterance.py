@@ -72,7 +72,7 @@ class SentUtterance:
         utterance = self._start["utterance"]
         if started is None:
             yield self._start
-        elif not self.parts:  # nothing of it was received, so that it can begin anew
+        elif not self.parts:  # nothing of it was received, so that it can begin again
             yield {**self._start, **started}
         else:
             words, visemes = len(self.words), len(self.visemes)

@@ -208,7 +208,7 @@ export class SentUtterances {
   }
 }
 
-// Whether something of the utterance was received: otherwise it can begin anew.
+// Whether something of the utterance was received: otherwise it can begin again.
 const received = (entry) => entry.messages > 0 || entry.words.length > 0 || entry.visemes.length > 0;
 
 // Text between flushes is joined, and divided between code points.
