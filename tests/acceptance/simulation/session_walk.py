@@ -41,10 +41,10 @@ RARE = (State.SUSPENDED, State.SUSPENDED_ENDED, State.QUEUED_ENDED)
 class SessionWalk:
     """Random events for one session after another; checks every effect as it takes it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, slots: int = 1) -> None:
         self.chance = random.Random(seed)
         self.now_s = 0.0
-        self.synthesizer = ToneSynthesizer(ToneScript(max_frames=15), slots=1, max_characters=200)
+        self.synthesizer = ToneSynthesizer(ToneScript(max_frames=15), slots=slots, max_characters=200)
         self.synthesizer._state = EngineState.READY  # starting it takes a loop
         self.settings = Settings(
             utterances_per_session=3,

@@ -27,7 +27,7 @@ def test_first_message_lists_limits_and_formats() -> None:
 
 
 def test_interrupt_drops_queued_audio() -> None:
-    walk = SessionWalk(0)
+    walk = SessionWalk(0, slots=2)
     session = walk.session
     for name in "ab":
         for fields in ({"type": "start"}, {"type": "text", "text": "hello"}, {"type": "end"}):
