@@ -22,6 +22,8 @@ class FakeSocket:
 
     def __init__(self) -> None:
         self.sent: list[str | bytes] = []
+        self.messages: list[dict[str, Any]] = []
+        """Control messages received so far."""
         self.times_s: list[float] = []
         self.close_code: int | None = None
         self._incoming: deque[str | bytes] = deque()
@@ -47,6 +49,8 @@ class FakeSocket:
         if self._closed:
             raise SocketClosed
         self.sent.append(message)
+        if isinstance(message, str):
+            self.messages.append(json.loads(message))
         self.times_s.append(asyncio.get_running_loop().time())
         self._arrived.set()
 
@@ -101,11 +105,6 @@ class FakeSocket:
     @property
     def closed(self) -> bool:
         return self._closed
-
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        """Control messages received so far."""
-        return [json.loads(m) for m in self.sent if isinstance(m, str)]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [m for m in self.messages if m.get("type") == kind]
