@@ -142,7 +142,8 @@ class Done:
     frames: int
     samples: int
     audio_ms: int
-    ttfa_ms: float
+    ttfa_ms: float | None
+    """From the first text to the first audio message; None where this gateway sent none, as after a move at the end."""
     pronunciations: tuple[str, ...] = ()
     """Terms that were spoken in another form."""
 
@@ -345,13 +346,14 @@ def _starving(message: Message) -> Starving:
 
 
 def _done(message: Message) -> Done:
+    ttfa_ms = message.get("ttfa_ms")
     return Done(
         reason=str(message["reason"]),
         characters=int(message["characters"]),
         frames=int(message["frames"]),
         samples=int(message["samples"]),
         audio_ms=int(message["audio_ms"]),
-        ttfa_ms=float(message["ttfa_ms"] or 0),
+        ttfa_ms=None if ttfa_ms is None else float(ttfa_ms),
         pronunciations=tuple(map(str, message.get("pronunciations", ()))),
     )
 

@@ -276,6 +276,17 @@ def done(samples: int) -> dict[str, Any]:
     }
 
 
+async def test_done_of_a_gateway_that_sent_no_audio_has_no_time_to_it(gateway: FakeGateway) -> None:
+    message = done(2)
+    del message["ttfa_ms"]
+    gateway.script["x"] = [started(), audio_message(flags=3), message]
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("x")
+        *_, last = [event async for event in utterance.events()]
+        assert isinstance(last, Done)
+        assert last.ttfa_ms is None
+
+
 @pytest.mark.parametrize(
     ("messages", "problem"),
     [

@@ -62,7 +62,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @typedef {{text: string, start: number, end: number, start_ms: number, end_ms: number}} Word `text` as spoken; `start`
  *   and `end` are offsets in the text as sent, counted as the option `offsets` says
  * @typedef {{type: "done", reason: "end"|"length", characters: number, frames: number, samples: number,
- *   audio_ms: number, ttfa_ms: number, pronunciations?: string[]}} Done `frames` of the talker; `pronunciations`: terms
+ *   audio_ms: number, ttfa_ms?: number, pronunciations?: string[]}} Done `frames` of the talker; `pronunciations`: terms
  *   that were spoken in another form
  * @typedef {{type: "interrupted", played_ms: number, text_spoken: string, text_remaining: string, hold_ms?: number}} Interrupted
  *   with `hold_ms` the utterance is kept for so long
