@@ -174,7 +174,7 @@ class Retracted:
 
     Words that begin at `void_from` or later are void. `flush_at`: length of the text that is spoken up to the cut, as
     behind a flush; None without a cut. `samples` and `audio_ms`: audio up to the cut; mouth shapes from there on are
-    void.
+    void. `checkpoint`: the parts that take the place of those before; the session keeps them.
     """
 
     characters: int
@@ -183,6 +183,7 @@ class Retracted:
     flush_at: int | None = None
     samples: int | None = None
     audio_ms: int | None = None
+    checkpoint: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +377,7 @@ def _retracted(message: Message) -> Retracted:
         message.get("flush_at"),
         message.get("samples"),
         message.get("audio_ms"),
+        tuple(map(str, message.get("checkpoint", ()))),
     )
 
 

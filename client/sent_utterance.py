@@ -53,8 +53,8 @@ class SentUtterance:
         self._pieces = [piece for piece in self._pieces if piece.id != message_id]
 
     def retracted(self, answer: Retracted) -> None:
-        """The first retraction without an answer was answered. The parts so far are void."""
-        self.parts.clear()
+        """The first retraction without an answer was answered, with the parts that take the place of those so far."""
+        self.parts = list(answer.checkpoint)
         self.words = [start for start in self.words if start < answer.void_from]
         if answer.audio_ms is not None:
             self.visemes = [start_ms for start_ms in self.visemes if start_ms < answer.audio_ms]

@@ -433,7 +433,7 @@ class RetractedMessage(_ServerMessage):
 
     Words that begin at `void_from` or later are void. `flush_at`: length of the text that is spoken up to the cut, as
     behind a flush; None without a cut. `samples` and `audio_ms`: audio up to the cut; mouth shapes from there on are
-    void.
+    void. `checkpoint`: the parts of the checkpoint from now on; those before are void.
     """
 
     type: Literal["retracted"] = "retracted"
@@ -445,6 +445,7 @@ class RetractedMessage(_ServerMessage):
     flush_at: int | None = None
     samples: int | None = None
     audio_ms: int | None = None
+    checkpoint: list[str] | None = None
 
 
 MARKUP_IGNORED = "markup_ignored"

@@ -60,6 +60,13 @@ def test_the_answer_says_what_is_left_and_where_it_is_flushed() -> None:
     assert utterance.parts == []
 
 
+def test_the_answer_has_the_parts_that_take_the_place_of_those_before() -> None:
+    utterance = sent(("text", "one two three"), ("retract", 0))
+    utterance.parts += ["old head", "old codes"]
+    utterance.retracted(Retracted(4, "two three", 4, 4, 1920, 80, checkpoint=("head", "codes")))
+    assert next(utterance.messages(STARTED, 3, last=False))["checkpoint"] == ["head", "codes"]
+
+
 def test_a_cut_may_lie_within_a_message() -> None:
     utterance = sent(("text", "one two three"), ("retract", 0))
     utterance.retracted(answer(4, 4))

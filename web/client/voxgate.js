@@ -69,7 +69,7 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  * @typedef {{type: "continued", seq: number, skip_samples: number, played_ms: number}} Continued a held utterance goes on
  *   at `played_ms`, in message `seq`
  * @typedef {{type: "retracted", characters: number, text: string, void_from: number, flush_at?: number, samples?: number,
- *   audio_ms?: number}} Retracted `text` was taken back, the first `characters` characters stay; words that begin at `void_from` or
+ *   audio_ms?: number, checkpoint?: string[]}} Retracted `text` was taken back, the first `characters` characters stay; words that begin at `void_from` or
  *   later and mouth shapes from `audio_ms` on are void
  * @typedef {{type: "queued", position: number, eta_ms?: number}} Queued
  * @typedef {{type: "started", number: number, voice: string, language: string, seed: number, format: AudioFormat,

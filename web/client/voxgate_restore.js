@@ -237,9 +237,9 @@ function* texts(utterance, pieces) {
 }
 
 // Keeps the text that the answer to the first retraction leaves, divided where the answer says; parts so far are void.
-function retracted(entry, { characters, void_from: voidFrom, flush_at: flushAt = 0, audio_ms: audioMs }) {
+function retracted(entry, { characters, void_from: voidFrom, flush_at: flushAt = 0, audio_ms: audioMs, checkpoint = [] }) {
   const utf16 = entry.start.offsets === "utf16";
-  entry.parts = [];
+  entry.parts = [...checkpoint];
   entry.words = entry.words.filter((start) => start < voidFrom);
   if (audioMs !== undefined) entry.visemes = entry.visemes.filter((start) => start < audioMs);
   const number = entry.pieces.findIndex((piece) => piece.type === "retract");

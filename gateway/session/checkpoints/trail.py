@@ -110,6 +110,9 @@ class Trail:
         """
         return []
 
+    def begin_again(self) -> None:
+        """The utterance has other text before it speaks here: what was presented of its speech elsewhere is void."""
+
     def due(self, speech: Speech, now_s: float) -> list[str]:  # noqa: ARG002 - as above
         """Returns the parts to send now: the head at once, codes each INTERVAL_S; at infinity all, and then no more."""
         return []
@@ -208,6 +211,10 @@ class CheckpointTrail(Trail):
             self._frames = MAX_FRAMES + 1
             return []  # what was cut cannot be made again
         return [self._head(seed, expires_s), *self._codes(past, expires_s)]
+
+    def begin_again(self) -> None:
+        self._chain, self._begun, self._restoring, self._frames = Chain(self._key), False, False, 0
+        self._past = []
 
     def _head(self, seed: int, expires_s: int) -> str:
         head = Head(self._model, self._request_digest(seed), self._key_id, secrets.token_bytes(8))

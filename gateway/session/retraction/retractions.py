@@ -8,7 +8,6 @@ import math
 from voxgate.pipeline.errors import GenerationFailed
 from voxgate.pipeline.interface import SpeechCut
 
-from ...resume_messages import CheckpointMessage
 from ..active_utterances import Termination
 from ..effects import EffectQueue, RewindSpeech
 from ..pacer import TIMER_SLACK_S
@@ -58,14 +57,16 @@ class Retractions:
 
     def _answer(self, utterance: ServerUtterance, cut: SpeechCut | None, now_s: float) -> None:
         message = utterance.take_back(cut)
-        self._effects.send(message)
         if utterance.speech is None:
+            self._effects.send(message)
+            utterance.trail.begin_again()
             if message.text and utterance.has_nothing_to_queue_for():
                 self._slots.withdraw(utterance, now_s)
             return
         assert cut is not None  # the speech was cut
-        for part in utterance.trail.rewind(cut.past, utterance.speech.seed):
-            self._effects.send(CheckpointMessage(utterance=utterance.name, part=part))
+        # In the same message, since those before are void from there on: a gateway may be lost between two messages.
+        parts = utterance.trail.rewind(cut.past, utterance.speech.seed)
+        self._effects.send(message.model_copy(update={"checkpoint": parts or None}))
         self._effects.add(RewindSpeech(utterance, utterance.speech))
 
     def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:

@@ -10,6 +10,7 @@ from voxgate.pipeline.interface import Speech
 
 from ... import messages
 from ...access.caller import Caller
+from ...resume_messages import CheckpointMessage
 from ..active_utterances import Termination
 from ..admission import Admission, Ticket
 from ..effects import EffectQueue, ReadSpeech, SuspendSpeech
@@ -80,12 +81,12 @@ class UtteranceSlots:
         elif ticket.granted and utterance.speech is not None:
             self._resume(utterance, utterance.speech, ticket, now_s)
         elif ticket.granted:
-            self._admit(utterance, ticket)
+            self._admit(utterance, ticket, now_s)
         elif ticket.position and utterance.speech is None:  # 0: not known yet
             position, eta_ms = ticket.position, ticket.eta_ms
             self._effects.send(messages.QueuedMessage(utterance=utterance.name, position=position, eta_ms=eta_ms))
 
-    def _admit(self, utterance: ServerUtterance, ticket: Ticket) -> None:
+    def _admit(self, utterance: ServerUtterance, ticket: Ticket, now_s: float) -> None:
         try:
             speech = self._factory.speech(utterance, ticket)
             started = utterance.admit(speech)
@@ -93,6 +94,9 @@ class UtteranceSlots:
             self._termination.fail(utterance, error)
         else:
             self._effects.send(started)
+            # The head comes before words and audio, so that a client that has any of them can go on elsewhere.
+            for part in utterance.trail.due(speech, now_s):
+                self._effects.send(CheckpointMessage(utterance=utterance.name, part=part))
             self._effects.add(ReadSpeech(utterance, speech))
 
     def on_suspended(self, utterance: ServerUtterance, now_s: float, *, given_up: bool) -> None:

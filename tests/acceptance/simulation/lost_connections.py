@@ -14,7 +14,20 @@ from typing import Any
 from fakes.gateway.lossy_network import LossyNetwork
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer
 from fakes.virtual_time import run
-from voxgate.client import Audio, AudioFormat, Done, Reconnecting, Resumed, Session, Viseme, Visemes, Word, Words
+from voxgate.client import (
+    Audio,
+    AudioFormat,
+    Done,
+    Reconnecting,
+    Resumed,
+    Session,
+    SpeechError,
+    Viseme,
+    Visemes,
+    Word,
+    Words,
+)
+from voxgate.pipeline.errors import EngineNotReady
 
 from .model_free_pipeline import ModelFreePipeline
 
@@ -121,7 +134,20 @@ async def _cut(network: LossyNetwork, session: Session, what: Plan) -> None:
 
 
 async def speak(session: Session, what: Plan, number: int) -> Heard:
-    heard = Heard()
+    """Speaks an utterance of the plan; begins again after a refusal, as clients do, where it had not begun."""
+    while True:
+        heard = Heard()
+        try:
+            await _speak(session, what, number, heard)
+        except SpeechError as error:
+            if error.code != EngineNotReady.code or heard.audio:
+                raise
+            await asyncio.sleep((error.retry_after_ms or 0) / 1000)
+        else:
+            return heard
+
+
+async def _speak(session: Session, what: Plan, number: int, heard: Heard) -> None:
     options: dict[str, Any] = {"words": True, "visemes": True, "seed": number, "pacing": what.pacings[number]}
     async with session.utterance(format=AudioFormat(), **options) as utterance:
 
@@ -132,19 +158,21 @@ async def speak(session: Session, what: Plan, number: int) -> Heard:
             await utterance.end()
 
         writing = asyncio.create_task(write())
-        async for event in utterance.events():
-            match event:
-                case Audio():
-                    heard.audio += event.payload
-                case Words():
-                    heard.words += event.words
-                case Visemes():
-                    heard.visemes += event.visemes
-                case Done():
-                    heard.done = event
-                case Reconnecting():
-                    heard.losses += 1
-                case Resumed():
-                    heard.moves += event.moved
-        await writing
-    return heard
+        try:
+            async for event in utterance.events():
+                match event:
+                    case Audio():
+                        heard.audio += event.payload
+                    case Words():
+                        heard.words += event.words
+                    case Visemes():
+                        heard.visemes += event.visemes
+                    case Done():
+                        heard.done = event
+                    case Reconnecting():
+                        heard.losses += 1
+                    case Resumed():
+                        heard.moves += event.moved
+            await writing
+        finally:
+            writing.cancel()

@@ -219,7 +219,7 @@ def test_raw_audio_and_ogg_streams_are_not_restorable() -> None:
     assert not restorable(OutputFormat("ogg_opus"), raw=False)
 
 
-def test_a_retraction_begins_the_checkpoint_anew(bench: Bench) -> None:
+def test_a_retraction_replaces_the_checkpoint(bench: Bench) -> None:
     trail, speech = bench.trail(), Codes()
     trail.due(speech, 0.0)  # type: ignore[arg-type]  # all that a trail needs
     speech.made = 30
@@ -238,6 +238,19 @@ def test_a_retraction_begins_the_checkpoint_anew(bench: Bench) -> None:
         (0, 0, 12, FinishReason.END),
         (1, 0, 1, None),
     ]
+
+
+def test_other_text_before_the_first_audio_begins_the_checkpoint_again(bench: Bench) -> None:
+    trail, speech = bench.trail(), Codes()
+    speech.made = 3
+    elsewhere = bench.trail()
+    parts = [*elsewhere.due(speech, 0.0), *elsewhere.due(speech, 10.0)]  # type: ignore[arg-type]  # all that a trail needs
+    trail.restore(SEED, 5)
+    trail.present(parts)
+    trail.begin_again()
+    assert trail.request(REQUEST).past == ()
+    head = trail.due(speech, 20.0)  # type: ignore[arg-type]  # as above
+    assert restored(bench.trail(), head).past == ()
 
 
 def test_speech_that_is_too_long_to_be_restored_behind_a_cut_has_no_checkpoint(bench: Bench) -> None:
