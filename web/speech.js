@@ -48,6 +48,7 @@ export class Speech {
       paused: false, // until the gateway has continued it
       continuing: false, // the gateway was asked to
       held: null, // its answer to the pause
+      heldUntil: 0, // performance.now() at which the pause is over
       repeatedTo: 0, // audio messages before this one are sent again after a pause
       recording: new Recording(),
       visemes: [], // mouth shapes, with the times from which they hold
@@ -98,7 +99,7 @@ export class Speech {
     const { played_ms } = this.player;
     this.player.pause();
     current.paused = true;
-    this.connection.send({ type: "interrupt", utterance: current.id, played_ms, hold_ms });
+    this.connection.send({ type: "interrupt", utterance: current.id, id: `pause-${current.id}`, played_ms, hold_ms });
     this.on.changed();
   }
 
@@ -180,6 +181,7 @@ export class Speech {
       case "error":
         if (message.code === "text_too_long") this.on.error(message);
         else if (message.code === "utterance_ended" && current.paused) this.endHold();
+        else if (/^(pause|continue)-/.test(message.id)) this.pauseRefused(message);
         else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "" });
         else this.fail(message);
         break;
@@ -214,7 +216,7 @@ export class Speech {
   // Pauses
 
   hold(message) {
-    this.utterance.held = message;
+    Object.assign(this.utterance, { held: message, heldUntil: performance.now() + message.hold_ms });
     if (!this.utterance.continuing) this.endHoldAfter(message.hold_ms);
   }
 
@@ -224,6 +226,17 @@ export class Speech {
     Object.assign(current, { paused: false, continuing: false, held: null, repeatedTo: current.nextSeq });
     if (current.firstByteAt) current.firstByteAt += performance.now() - current.lastByteAt; // the pace is that without pauses
     this.player.resume();
+    this.on.changed();
+  }
+
+  // The gateway goes on as if it had not been asked to pause or to continue, and so does the page.
+  pauseRefused(message) {
+    const current = this.utterance;
+    this.on.error(message);
+    if (current.held) {
+      current.continuing = false;
+      this.endHoldAfter(current.heldUntil - performance.now());
+    } else if (current.paused) this.continued();
     this.on.changed();
   }
 
