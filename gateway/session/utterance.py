@@ -33,7 +33,7 @@ from .outbox import AudioEncoder, AudioPacket, Outbox
 from .pacer import TIMER_SLACK_S, Pacer
 from .retraction.accepted_text import AcceptedText, TextMark
 from .retraction.progress import WAIT_S, PendingRetraction, Rewinding
-from .retraction.told import TimesInOrder, Told
+from .retraction.told import ShapesInOrder, TimesInOrder, Told
 from .slots.speakable import SpeakableText
 from .text_shortage import TextShortage
 
@@ -89,7 +89,7 @@ class ServerUtterance:
         self.trail = NO_TRAIL
         """Its checkpoints."""
         self.told_words, self.told_visemes = Told(), Told()
-        self._word_times = TimesInOrder()
+        self._word_times, self._shapes = TimesInOrder(), ShapesInOrder()
         self.retraction: PendingRetraction | None = None
         """Text to be taken back once the place of the cut is known."""
         self.rewinding: Rewinding | None = None
@@ -390,7 +390,9 @@ class ServerUtterance:
         self._pushed_samples = self._frames = self._frames_credited = 0
         self.told_words.rewind(void_from)
         self._word_times.rewind(void_from)
-        self.told_visemes.rewind(cut.samples * 1000 // SAMPLE_RATE_HZ if cut.divides else math.inf)
+        cut_ms = cut.samples * 1000 // SAMPLE_RATE_HZ if cut.divides else math.inf
+        self.told_visemes.rewind(cut_ms)
+        self._shapes.rewind(cut_ms)
         self.rewinding = Rewinding(cut.past, speech.seed, cut.characters if cut.divides else kept)
         if self.has_slot:
             self.state = follow(self.state, Event.SUSPEND)
@@ -538,7 +540,8 @@ class ServerUtterance:
     def visemes_message(self, visemes: Sequence[VisemeTime]) -> VisemesMessage | None:
         """Returns the message for mouth shapes that are known now; None where the client has all of them."""
         unknown = self.told_visemes.unknown(visemes, lambda viseme: viseme.start_ms)
-        return VisemesMessage.of(self.name, unknown) if unknown else None
+        placed = self._shapes.place(unknown)
+        return VisemesMessage.of(self.name, placed) if placed else None
 
     def fail(self) -> bool:
         """Ends the utterance with an error; returns whether audio had been sent."""

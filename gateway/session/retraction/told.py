@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from voxgate.pipeline.interface import WordTime
+from voxgate.pipeline.interface import VisemeTime, WordTime
 
 Item = TypeVar("Item")
 
@@ -61,3 +61,24 @@ class TimesInOrder:
             word = replace(word, start_ms=least_ms, end_ms=max(word.end_ms, least_ms))
         self._told.append((word.start, word.end_ms))
         return word
+
+
+class ShapesInOrder:
+    """Leaves a mouth shape out that was told already, where another speech finds its begin a little later."""
+
+    def __init__(self) -> None:
+        self._told: list[VisemeTime] = []
+
+    def rewind(self, before_ms: float) -> None:
+        """The client has dropped the shapes that begin at `before_ms` or later."""
+        while self._told and self._told[-1].start_ms >= before_ms:
+            self._told.pop()
+
+    def place(self, shapes: Sequence[VisemeTime]) -> list[VisemeTime]:
+        """Returns those of the next shapes that differ from the one before."""
+        placed = []
+        for shape in shapes:
+            if not self._told or shape.viseme != self._told[-1].viseme:
+                self._told.append(shape)
+                placed.append(shape)
+        return placed

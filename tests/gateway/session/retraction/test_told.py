@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import math
 
-from voxgate.gateway.session.retraction.told import TimesInOrder, Told
-from voxgate.pipeline.interface import WordTime
+from voxgate.gateway.session.retraction.told import ShapesInOrder, TimesInOrder, Told
+from voxgate.pipeline.interface import VisemeTime, WordTime
 
 
 def report(told: Told, *begins: int) -> list[int]:
@@ -62,3 +62,13 @@ def test_times_stay_in_order() -> None:
     placed = times.place(WordTime("three", 4, 9, 380, 390))
     assert (placed.start_ms, placed.end_ms) == (400, 400)
     assert times.place(WordTime("four", 10, 14, 500, 600)) == WordTime("four", 10, 14, 500, 600)
+
+
+def test_a_shape_that_holds_at_the_cut_is_not_told_again() -> None:
+    shapes = ShapesInOrder()
+    open_mouth, closed, again = VisemeTime("aa", 0), VisemeTime("sil", 80), VisemeTime("sil", 160)
+    assert shapes.place([open_mouth, closed, VisemeTime("E", 240)])
+    shapes.rewind(160)
+    assert shapes.place([again, VisemeTime("O", 240)]) == [VisemeTime("O", 240)]
+    shapes.rewind(80)
+    assert shapes.place([again]) == [again]
