@@ -285,6 +285,11 @@ class Utterance:
         self._left_out |= error.code == DRAINING_CODE
         return self._left_out and error.code in (DRAINING_CODE, *AFTER_END_CODES)
 
+    @property
+    def _restoring(self) -> bool:
+        """Whether a gateway has been asked to go on, or is going to be, and has not begun to."""
+        return self._restoring_until_s is not None or self._asking is not None
+
     def _asks_again(self, error: SpeechError) -> bool:
         """Whether another gateway may still go on with the utterance that was refused now; asks again then."""
         deadline_s, self._restoring_until_s = self._restoring_until_s, None
@@ -424,7 +429,10 @@ class Utterance:
                 self._events.close()
 
     async def _receive_error(self, error: SpeechError) -> None:
-        if error.code not in AFTER_END_CODES and self._asks_again(error):
+        if error.code in AFTER_END_CODES:
+            if error.message_id is not None and self._restoring:
+                return  # of a message that is sent again once a gateway goes on with the utterance
+        elif self._asks_again(error):
             return
         call = (error.message_id or "").partition("-")[0]
         if call == "retract" and self._retractions and error.code in MESSAGE_REFUSED_CODES:

@@ -389,8 +389,8 @@ class ServerUtterance:
         self._encoder = self._encoder.renew()
         self._pushed_samples = self._frames = self._frames_credited = 0
         self.told_words.rewind(void_from)
-        self._word_times.rewind(void_from)
         cut_ms = cut.samples * 1000 // SAMPLE_RATE_HZ if cut.divides else math.inf
+        self._word_times.rewind(void_from, cut_ms)
         self.told_visemes.rewind(cut_ms)
         self._shapes.rewind(cut_ms)
         self.rewinding = Rewinding(cut.past, speech.seed, cut.characters if cut.divides else kept)

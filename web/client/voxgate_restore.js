@@ -47,7 +47,7 @@ export class SentUtterances {
       const start = { ...this.defaults, ...message };
       this.active.set(utterance, {
         start, pieces: [], parts: [], messages: 0, last: false, words: [], visemes: [], started: null, number: 0,
-        interrupt: null, repeat: false, refused: false, restoringUntil: 0, heldUntil: 0,
+        interrupt: null, repeat: false, refused: false, restoringUntil: 0, timer: 0, heldUntil: 0,
       });
     }
     const entry = this.active.get(utterance);
@@ -124,6 +124,8 @@ export class SentUtterances {
       return false;
     }
     if (AFTER_END_CODES.has(code)) {
+      // Of a message that is sent again once a gateway goes on with the utterance.
+      if (message.id !== undefined && (entry.restoringUntil || entry.timer)) return false;
       if (entry.heldUntil && message.id?.startsWith("continue-")) this.active.delete(utterance);
       if (message.id?.startsWith("retract-")) this.forget(entry, message.id);
       return !entry.repeat;
@@ -147,6 +149,7 @@ export class SentUtterances {
     if (!until || !message.retryable || performance.now() + pause >= until) return false;
     clearTimeout(entry.timer);
     entry.timer = setTimeout(() => {
+      entry.timer = 0;
       if (this.active.get(entry.start.utterance) === entry) for (const each of this.begin(entry, until)) this.send(each);
     }, pause);
     return true;
@@ -186,7 +189,7 @@ export class SentUtterances {
 
   *begin(entry, until) {
     clearTimeout(entry.timer);
-    [entry.restoringUntil, entry.repeat, entry.refused] = [until, true, false];
+    [entry.restoringUntil, entry.timer, entry.repeat, entry.refused] = [until, 0, true, false];
     const { start, started, pieces, parts } = entry;
     const { utterance } = start;
     const chosen = started && { voice: started.voice, language: started.language, seed: started.seed };

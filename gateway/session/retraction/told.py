@@ -49,10 +49,12 @@ class TimesInOrder:
         self._told: list[tuple[int, int]] = []
         """Offset and end in ms of each word that was told."""
 
-    def rewind(self, before: float) -> None:
-        """The client has dropped the words that begin at offset `before` or later."""
+    def rewind(self, before: float, cut_ms: float) -> None:
+        """The client has dropped the words that begin at offset `before` or later; others end at `cut_ms` at most."""
         while self._told and self._told[-1][0] >= before:
             self._told.pop()
+        if self._told and cut_ms < self._told[-1][1]:
+            self._told[-1] = self._told[-1][0], int(cut_ms)
 
     def place(self, word: WordTime) -> WordTime:
         """Returns `word`, which is told next, not before the end of the word before."""

@@ -195,6 +195,8 @@ class RetractingClient:
             if message["type"] == "retracted":
                 heard.words = [each for each in heard.words if each["start"] < message["void_from"]]
                 if "audio_ms" in message:
+                    for each in heard.words:
+                        each["end_ms"] = min(each["end_ms"], message["audio_ms"])
                     heard.visemes = [each for each in heard.visemes if each["start_ms"] < message["audio_ms"]]
             elif message["type"] == "words":
                 heard.words += message["words"]

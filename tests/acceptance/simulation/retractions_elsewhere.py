@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from fakes.gateway.lossy_fleet import LossyFleet
@@ -72,7 +74,7 @@ class _Client:
                         case Words():
                             self.words += event.words
                         case Retracted():
-                            self.words = [word for word in self.words if word.start < event.void_from]
+                            self.words = list(_kept_words(self.words, event))
                         case Resumed():
                             self.moves += event.moved
                         case Done():
@@ -118,6 +120,14 @@ class _Client:
             if self._chance.random() < 0.05:
                 self.pieces.append(None)
                 await utterance.flush()
+
+
+def _kept_words(words: list[Word], answer: Retracted) -> Iterator[Word]:
+    """Yields the words that are not void; one that was told to end behind the cut ends there."""
+    for word in words:
+        if word.start < answer.void_from:
+            cut_ms = word.end_ms if answer.audio_ms is None else answer.audio_ms
+            yield replace(word, start_ms=min(word.start_ms, cut_ms), end_ms=min(word.end_ms, cut_ms))
 
 
 async def _scene(client: _Client, make: Any, seed: int) -> None:

@@ -58,9 +58,12 @@ def test_times_stay_in_order() -> None:
     times = TimesInOrder()
     times.place(WordTime("one", 0, 3, 0, 400))
     times.place(WordTime("two", 4, 7, 400, 900))
-    times.rewind(4)
+    times.rewind(4, 480)
     placed = times.place(WordTime("three", 4, 9, 380, 390))
     assert (placed.start_ms, placed.end_ms) == (400, 400)
+    times.rewind(4, 360)
+    placed = times.place(WordTime("three", 4, 9, 380, 390))
+    assert (placed.start_ms, placed.end_ms) == (380, 390)
     assert times.place(WordTime("four", 10, 14, 500, 600)) == WordTime("four", 10, 14, 500, 600)
 
 
