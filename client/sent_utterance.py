@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +35,8 @@ class SentUtterance:
 
     def __init__(self, start: Mapping[str, Any]) -> None:
         self.parts: list[str] = []
-        self.words: list[int] = []
-        """Offset of each word received that is not void."""
+        self.words: list[tuple[int, int]] = []
+        """Offset of each word received that is not void, and the ms at which it ends."""
         self.visemes: list[int] = []
         """Start of each mouth shape received that is not void, in ms."""
         self._start = dict(start)
@@ -55,7 +56,8 @@ class SentUtterance:
     def retracted(self, answer: Retracted) -> None:
         """The first retraction without an answer was answered, with the parts that take the place of those so far."""
         self.parts = list(answer.checkpoint)
-        self.words = [start for start in self.words if start < answer.void_from]
+        cut_ms = math.inf if answer.audio_ms is None else answer.audio_ms
+        self.words = [(start, int(min(end_ms, cut_ms))) for start, end_ms in self.words if start < answer.void_from]
         if answer.audio_ms is not None:
             self.visemes = [start_ms for start_ms in self.visemes if start_ms < answer.audio_ms]
         number = next((n for n, piece in enumerate(self._pieces) if piece.kind == "retract"), None)
@@ -75,8 +77,9 @@ class SentUtterance:
         elif not self.parts:  # nothing of it was received, so that it can begin again
             yield {**self._start, **started}
         else:
-            words, visemes = len(self.words), len(self.visemes)
-            progress = {"messages": received, "last": last, "words": words, "visemes": visemes}
+            words_end_ms = self.words[-1][1] if self.words else 0
+            words = {"words": len(self.words), "words_end_ms": words_end_ms}
+            progress = {"messages": received, "last": last, **words, "visemes": len(self.visemes)}
             batches = list(_batches(self.parts, PARTS_CHARACTERS))
             yield {
                 **self._start,

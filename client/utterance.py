@@ -333,7 +333,7 @@ class Utterance:
             case Audio():
                 event = self._continuity.check(event, self.format)
             case Words():
-                self.sent.words += [word.start for word in event.words]
+                self.sent.words += [(word.start, word.end_ms) for word in event.words]
             case Visemes():
                 self.sent.visemes += [viseme.start_ms for viseme in event.visemes]
             case Retracted():

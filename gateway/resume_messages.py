@@ -61,11 +61,15 @@ class ResumedMessage(StrictMessage):
 
 
 class ClientProgress(StrictMessage):
-    """What a client has of an utterance: so many audio messages, the `last` one among them or not, words, visemes."""
+    """What a client has of an utterance: so many audio messages, the `last` one among them or not, words, visemes.
+
+    `words_end_ms`: where the last of these words ends, so that the next ones do not begin before.
+    """
 
     messages: Count
     last: bool = False
     words: Count = 0
+    words_end_ms: Count = 0
     visemes: Count = 0
 
 

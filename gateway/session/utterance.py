@@ -89,7 +89,7 @@ class ServerUtterance:
         self.trail = NO_TRAIL
         """Its checkpoints."""
         self.told_words, self.told_visemes = Told(), Told()
-        self._word_times, self._shapes = TimesInOrder(), ShapesInOrder()
+        self.word_times, self._shapes = TimesInOrder(), ShapesInOrder()
         self.retraction: PendingRetraction | None = None
         """Text to be taken back once the place of the cut is known."""
         self.rewinding: Rewinding | None = None
@@ -390,7 +390,7 @@ class ServerUtterance:
         self._pushed_samples = self._frames = self._frames_credited = 0
         self.told_words.rewind(void_from)
         cut_ms = cut.samples * 1000 // SAMPLE_RATE_HZ if cut.divides else math.inf
-        self._word_times.rewind(void_from, cut_ms)
+        self.word_times.rewind(void_from, cut_ms)
         self.told_visemes.rewind(cut_ms)
         self._shapes.rewind(cut_ms)
         self.rewinding = Rewinding(cut.past, speech.seed, cut.characters if cut.divides else kept)
@@ -533,7 +533,7 @@ class ServerUtterance:
         """Returns the message for words whose times are known now; None where the client has all of them."""
         of = self.text.offsets.of
         unknown = self.told_words.unknown(words, lambda word: word.start)
-        timed = map(self._word_times.place, unknown)
+        timed = map(self.word_times.place, unknown)
         placed = [replace(word, start=of(word.start), end=of(word.end)) for word in timed]
         return WordsMessage.of(self.name, placed) if placed else None
 

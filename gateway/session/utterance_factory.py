@@ -180,6 +180,7 @@ def _restore(utterance: ServerUtterance, message: Restore) -> None:
     received = message.received
     utterance.trail.restore(message.seed, message.characters)
     utterance.told_words.restore(received.words)
+    utterance.word_times.restore(received.words_end_ms)
     utterance.told_visemes.restore(received.visemes)
     utterance.trail.present(message.checkpoint)
     utterance.outbox.skip(received.messages, utterance.pacer.skip, last=received.last)

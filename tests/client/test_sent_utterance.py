@@ -86,11 +86,11 @@ def test_answers_come_in_the_order_of_the_retractions() -> None:
 
 def test_words_and_shapes_that_are_void_do_not_count() -> None:
     utterance = sent(("text", "one two three"), ("retract", 0))
-    utterance.words, utterance.visemes = [0, 4, 8], [0, 80, 400]
+    utterance.words, utterance.visemes = [(0, 90), (4, 300), (8, 420)], [0, 80, 400]
     utterance.retracted(Retracted(4, "two three", 4, 4, 1920, 80))
     utterance.parts.append("part")
     restore = next(utterance.messages(STARTED, 3, last=False))
-    assert restore["received"] == {"messages": 3, "last": False, "words": 1, "visemes": 1}
+    assert restore["received"] == {"messages": 3, "last": False, "words": 1, "words_end_ms": 80, "visemes": 1}
     assert restore["characters"] == 4
 
 

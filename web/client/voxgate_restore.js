@@ -71,7 +71,7 @@ export class SentUtterances {
       case "started":
         return this.started(entry, message);
       case "words":
-        entry.words.push(...message.words.map((word) => word.start));
+        entry.words.push(...message.words.map((word) => ({ start: word.start, end_ms: word.end_ms })));
         return message;
       case "visemes":
         entry.visemes.push(...message.visemes.map((viseme) => viseme.start_ms));
@@ -202,7 +202,13 @@ export class SentUtterances {
         ...chosen,
         type: "restore",
         checkpoint: batches[0],
-        received: { messages: entry.messages, last: entry.last, words: entry.words.length, visemes: entry.visemes.length },
+        received: {
+          messages: entry.messages,
+          last: entry.last,
+          words: entry.words.length,
+          words_end_ms: entry.words.at(-1)?.end_ms ?? 0,
+          visemes: entry.visemes.length,
+        },
         characters: pieces.reduce((sum, piece) => sum + codePoints(piece.text ?? ""), 0),
       };
       for (const batch of batches.slice(1)) yield { type: "checkpoint", utterance, parts: batch };
@@ -243,7 +249,9 @@ function* texts(utterance, pieces) {
 function retracted(entry, { characters, void_from: voidFrom, flush_at: flushAt = 0, audio_ms: audioMs, checkpoint = [] }) {
   const utf16 = entry.start.offsets === "utf16";
   entry.parts = [...checkpoint];
-  entry.words = entry.words.filter((start) => start < voidFrom);
+  entry.words = entry.words
+    .filter(({ start }) => start < voidFrom)
+    .map(({ start, end_ms }) => ({ start, end_ms: Math.min(end_ms, audioMs ?? Infinity) }));
   if (audioMs !== undefined) entry.visemes = entry.visemes.filter((start) => start < audioMs);
   const number = entry.pieces.findIndex((piece) => piece.type === "retract");
   if (number < 0) return;

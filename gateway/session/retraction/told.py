@@ -49,6 +49,10 @@ class TimesInOrder:
         self._told: list[tuple[int, int]] = []
         """Offset and end in ms of each word that was told."""
 
+    def restore(self, end_ms: int) -> None:
+        """The last word that the client has from another gateway ends at `end_ms`."""
+        self._told = [(-1, end_ms)]
+
     def rewind(self, before: float, cut_ms: float) -> None:
         """The client has dropped the words that begin at offset `before` or later; others end at `cut_ms` at most."""
         while self._told and self._told[-1][0] >= before:

@@ -75,3 +75,11 @@ def test_a_shape_that_holds_at_the_cut_is_not_told_again() -> None:
     assert shapes.place([again, VisemeTime("O", 240)]) == [VisemeTime("O", 240)]
     shapes.rewind(80)
     assert shapes.place([again]) == [again]
+
+
+def test_times_follow_those_from_elsewhere() -> None:
+    times = TimesInOrder()
+    times.restore(500)
+    assert times.place(WordTime("two", 4, 7, 400, 900)) == WordTime("two", 4, 7, 500, 900)
+    times.rewind(4, 460)
+    assert times.place(WordTime("three", 4, 9, 400, 480)) == WordTime("three", 4, 9, 460, 480)
