@@ -100,10 +100,15 @@ class SentUtterance:
                 waiting += piece.text
                 continue
             yield from _fragments(utterance, waiting)
-            waiting, ended = "", piece.kind == "end" or (ended and piece.kind != "retract")
-            if piece.kind == "flush":
+            waiting = ""
+            if piece.kind == "end":
+                ended = True
+            elif piece.kind == "flush":
                 yield {"type": "flush", "utterance": utterance, "id": "flush-0"}
             elif piece.kind == "retract":
+                if ended:  # what was received may include what is spoken at the end of the text
+                    yield {"type": "end", "utterance": utterance, "id": "end-0"}
+                    ended = False
                 retract = {"type": "retract", "utterance": utterance, "id": piece.id}
                 yield retract | {"characters": piece.characters}
         yield from _fragments(utterance, waiting)

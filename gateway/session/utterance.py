@@ -453,14 +453,16 @@ class ServerUtterance:
 
     def _pass_text(self, speech: Speech, *, ended: bool) -> None:
         """Passes the text that the speech has not got, up to a retraction that is pending. Raises EmptyText."""
-        end = self.text.end if self.retraction is None else self.retraction.end
+        end = self.text.end
+        if self.retraction is not None:
+            end, ended = self.retraction.end, self.retraction.ended
         for piece in self.text.pieces(self._passed, end):
             if piece is None:
                 speech.flush()
             else:
                 speech.push_text(piece)
         self._passed = end
-        if ended and self.retraction is None:
+        if ended:
             speech.end()
 
     def suspend(self) -> None:

@@ -35,7 +35,7 @@ def test_a_retraction_without_an_answer_is_sent_again_in_its_place() -> None:
     utterance = sent(
         ("text", "one "), ("text", "two"), ("end", None), ("retract", 2), ("text", "three"), ("flush", None)
     )
-    assert again(utterance) == [("text", "one two"), ("retract", 2), ("text", "three"), ("flush", None)]
+    assert again(utterance) == [("text", "one two"), ("end", None), ("retract", 2), ("text", "three"), ("flush", None)]
     utterance.record({"type": "end", "id": "end-9"})
     assert again(utterance)[-1] == ("end", None)
 

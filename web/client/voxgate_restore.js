@@ -237,9 +237,14 @@ function* texts(utterance, pieces) {
       continue;
     }
     yield* written();
-    ended = piece.type === "end" || (ended && piece.type !== "retract");
-    if (piece.type === "flush") yield { type: "flush", utterance, id: "flush-0" };
-    else if (piece.type === "retract") yield piece;
+    if (piece.type === "end") ended = true;
+    else if (piece.type === "flush") yield { type: "flush", utterance, id: "flush-0" };
+    else if (piece.type === "retract") {
+      // What was received may include what is spoken at the end of the text.
+      if (ended) yield { type: "end", utterance, id: "end-0" };
+      ended = false;
+      yield piece;
+    }
   }
   yield* written();
   if (ended) yield { type: "end", utterance, id: "end-0" };

@@ -121,6 +121,29 @@ def test_a_client_that_has_all_audio_gets_the_rest() -> None:
     run(scene())
 
 
+def test_text_can_be_taken_back_while_complete_speech_waits_for_a_slot_elsewhere() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT, slots=1) as gateway:
+            socket = dial(gateway)
+            say(socket)
+            await socket.until("done")
+            expected, known = pcm(socket), parts(socket)
+            blocking, after = dial(gateway), dial(gateway)
+            say(blocking)
+            await blocking.until("started")
+            restore(after, known, messages=len(socket.audio()) - 1)  # the last message was not received
+            after.put(type="retract", utterance="u", id="r", characters=0)
+            await after.until("queued")
+            blocking.disconnect()
+            answer = await after.until("retracted")
+            assert (answer["text"], answer["characters"]) == ("", len(TEXT))
+            after.put(type="end", utterance="u")
+            done = await after.until("done")
+            assert done["samples"] == len(expected) // 2
+
+    run(scene())
+
+
 def test_the_head_comes_directly_behind_started_and_parts_cost_little() -> None:
     async def scene() -> None:
         expected = await undisturbed()
