@@ -83,7 +83,7 @@ class Outbox:
         self._skipped = 0
         """Packets still to come that the client has got elsewhere."""
         self._on_skip: Callable[[int], None] = lambda _: None
-        self._last_skipped = False
+        self.last_skipped = False
         """Whether the client has got the last one."""
         self.sent_bytes = 0
         """Bytes of audio sent, without headers."""
@@ -128,7 +128,7 @@ class Outbox:
 
         `on_skip` is called with the samples of each.
         """
-        self._skipped, self._on_skip, self._last_skipped = packets, on_skip, last
+        self._skipped, self._on_skip, self.last_skipped = packets, on_skip, last
 
     def put(self, packets: Iterable[EncodedPacket], samples: float = math.inf) -> None:
         """Appends packets, complete after so many samples of speech; infinity for those of its end."""
@@ -154,7 +154,7 @@ class Outbox:
         self._closed = True
         if self._skipped:
             self._skip_one(0)
-        elif not self._waiting and not self._last_skipped:
+        elif not self._waiting and not self.last_skipped:
             self._waiting.append((b"", 0, math.inf))
 
     def reopen(self) -> bool:

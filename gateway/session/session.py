@@ -403,7 +403,9 @@ class ServerSession:
     def on_finished(self, utterance: ServerUtterance) -> None:
         """The speech is complete: releases its slot before the last packet leaves."""
         if not utterance.ended and utterance.rewinding is None:
-            utterance.on_finished()
+            if (late := utterance.on_finished()) is not None:
+                error = UtteranceEnded(f"the audio of utterance {utterance.name!r} has been sent to its end")
+                self._effects.send_error(error, utterance.name, message_id=late.message_id)
             if utterance.retraction is None:
                 self._termination.close_speech(utterance)
 

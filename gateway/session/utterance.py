@@ -335,7 +335,7 @@ class ServerUtterance:
         state = follow(self.state, Event.RETRACT)
         if self.retraction is not None:
             raise RateLimited("a retraction must follow the answer to the one before", retry_after_ms=RETRY_MS)
-        if self.state is State.DRAINING and not self.outbox.reopen():
+        if self.outbox.last_skipped or (self.state is State.DRAINING and not self.outbox.reopen()):
             raise UtteranceEnded(f"the audio of utterance {self.name!r} has been sent to its end")
         kept = min(self.text.offsets.code_points(characters), self.text.length)
         ended = self.state in (State.ENDING, State.QUEUED_ENDED, State.SUSPENDED_ENDED, State.DRAINING)
@@ -511,14 +511,20 @@ class ServerUtterance:
         if self.retraction is not None:
             self.retraction.waits = False
 
-    def on_finished(self) -> None:
-        """Encodes the rest: no chunk follows, unless text is to be taken back."""
-        if self.retraction is not None:
-            self.retraction.speech_over, self.retraction.waits = True, False
-            return
+    def on_finished(self) -> PendingRetraction | None:
+        """Encodes the rest: no chunk follows, unless text is to be taken back.
+
+        Returns a retraction that comes too late: the client has audio from elsewhere that only the end gives.
+        """
+        late = self.retraction
+        if late is not None and not self.outbox.repeating:
+            late.speech_over, late.waits = True, False
+            return None
+        self.retraction = None
         self.state = follow(self.state, Event.SPOKEN)
         self.outbox.put(self._encoder.finish())
         self.outbox.close()
+        return late
 
     def generated(self, now_s: float) -> GeneratedMessage | None:
         """Returns how long the utterance is, once: when its speech is complete and audio of it has to wait."""

@@ -39,6 +39,7 @@ class InProcessGateway:
         slots: int = 4,
         observer: Observer | None = None,
         synthesizer: Any = None,
+        encoder: Any = FakeEncoder,
         **options: Any,
     ) -> None:
         self.observer = observer or Observer()
@@ -52,7 +53,7 @@ class InProcessGateway:
             caller_share=self.settings.caller_share,
         )
         checkpoints = Checkpoints(lambda key: f"secret {key}".encode(), self.synthesizer.identity)
-        self.factory = UtteranceFactory(self.settings, self.synthesizer, FakeEncoder, checkpoints=checkpoints)
+        self.factory = UtteranceFactory(self.settings, self.synthesizer, encoder, checkpoints=checkpoints)
         self.speech_closer = SpeechCloser(self.admission)
         self.steps = TurnBudget(TURN_STEPS)
         self.sessions: list[ServerSession] = []

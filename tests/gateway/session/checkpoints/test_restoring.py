@@ -11,6 +11,7 @@ from fakes.gateway.in_process import PCM, InProcessGateway
 from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript
 from fakes.virtual_time import run
+from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.protocols.native import NativeProtocol
 
@@ -28,7 +29,8 @@ def dial(gateway: InProcessGateway, limits: KeyLimits | None = None) -> FakeSock
 
 
 def say(socket: FakeSocket, **start: Any) -> None:
-    socket.put(type="start", utterance="u", format=PCM, voice="ada", seed=SEED, words=True, **start)
+    fields = {"format": PCM, "voice": "ada", "seed": SEED, "words": True, **start}
+    socket.put(type="start", utterance="u", **fields)
     socket.put(type="text", utterance="u", text=TEXT)
     socket.put(type="end", utterance="u")
 
@@ -37,9 +39,11 @@ def parts(socket: FakeSocket) -> list[str]:
     return [message["part"] for message in socket.of("checkpoint")]
 
 
-def restore(socket: FakeSocket, known: list[str], name: str = "u", messages: int = 0, **changes: Any) -> None:
+def restore(
+    socket: FakeSocket, known: list[str], name: str = "u", messages: int = 0, *, last: bool = False, **changes: Any
+) -> None:
     fields = {"format": PCM, "voice": "ada", "seed": SEED, "words": True, "characters": len(TEXT), **changes}
-    received = {"messages": messages, "words": changes.pop("words_received", 0)}
+    received = {"messages": messages, "last": last, "words": changes.pop("words_received", 0)}
     fields.pop("words_received", None)
     socket.put(type="restore", utterance=name, checkpoint=known, received=received, **fields)
     socket.put(type="text", utterance=name, text=TEXT)
@@ -121,25 +125,47 @@ def test_a_client_that_has_all_audio_gets_the_rest() -> None:
     run(scene())
 
 
-def test_text_can_be_taken_back_while_complete_speech_waits_for_a_slot_elsewhere() -> None:
+async def all_but_the_last(gateway: InProcessGateway, *, last: bool) -> tuple[FakeSocket, FakeSocket]:
+    """Returns the sockets of a complete utterance and of one that restores it behind its last packet or the one before.
+
+    The last packet is made only with the end of the text. `retract` is sent while the second one waits for a slot.
+    """
+    resampled = PCM | {"sample_rate": 16_000}
+    before, blocking, after = dial(gateway), dial(gateway), dial(gateway)
+    say(before, format=resampled)
+    await before.until("done")
+    say(blocking)
+    await blocking.until("started")
+    restore(after, parts(before), messages=len(before.audio()) - (not last), last=last, format=resampled)
+    after.put(type="retract", utterance="u", id="r", characters=0)
+    await after.until("queued")
+    blocking.put(type="interrupt", utterance="u")
+    return before, after
+
+
+def test_text_can_be_taken_back_where_almost_all_audio_was_sent_elsewhere() -> None:
     async def scene() -> None:
-        async with InProcessGateway(SCRIPT, slots=1) as gateway:
-            socket = dial(gateway)
-            say(socket)
-            await socket.until("done")
-            expected, known = pcm(socket), parts(socket)
-            blocking, after = dial(gateway), dial(gateway)
-            say(blocking)
-            await blocking.until("started")
-            restore(after, known, messages=len(socket.audio()) - 1)  # the last message was not received
-            after.put(type="retract", utterance="u", id="r", characters=0)
-            await after.until("queued")
-            blocking.disconnect()
-            answer = await after.until("retracted")
-            assert (answer["text"], answer["characters"]) == ("", len(TEXT))
+        async with InProcessGateway(SCRIPT, slots=1, encoder=PacketEncoder) as gateway:
+            before, after = await all_but_the_last(gateway, last=False)
+            assert (await after.until("retracted"))["text"] == ""
             after.put(type="end", utterance="u")
             done = await after.until("done")
-            assert done["samples"] == len(expected) // 2
+            assert pcm(before).endswith(pcm(after))
+            assert len(after.audio()) == 1
+            assert done["samples"] == before.of("done")[0]["samples"]
+
+    run(scene())
+
+
+def test_text_cannot_be_taken_back_where_the_end_was_sent_elsewhere() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT, slots=1, encoder=PacketEncoder) as gateway:
+            before, after = await all_but_the_last(gateway, last=True)
+            done = await after.until("done")
+            (error,) = after.of("error")
+            assert (error["id"], error["code"]) == ("r", "utterance_ended")
+            assert after.audio() == []
+            assert done["samples"] == before.of("done")[0]["samples"]
 
     run(scene())
 
