@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable
 
 from voxgate.pipeline.errors import EngineError, VoxgateError
+from voxgate.pipeline.interface import Milestones
 
 from ..errors import DuplicateUtterance, Limit, TooManyUtterances, UnknownUtterance, UtteranceEnded
-from ..observability.events import Observer
+from ..observability.events import Observer, UtteranceRecord
 from .effects import CloseSpeech, EffectQueue
 from .lifecycle import State
 from .utterance import ServerUtterance
@@ -157,6 +158,33 @@ def make_reporters(
         observer.error_sent(protocol, error.code, error.reached)
 
     def on_ended(utterance: ServerUtterance, outcome: str) -> None:
-        observer.utterance_ended(utterance.to_record(protocol, key, outcome))
+        observer.utterance_ended(to_record(utterance, protocol, key, outcome))
 
     return on_error, on_ended
+
+
+def to_record(utterance: ServerUtterance, protocol: str, key: str, outcome: str) -> UtteranceRecord:
+    """Returns the figures of an utterance for the observers."""
+    figures, speech = utterance.figures, utterance.speech
+    return UtteranceRecord(
+        id=utterance.id,
+        protocol=protocol,
+        key=key,
+        outcome=outcome,
+        voice=utterance.request.voice,
+        codec=utterance.audio_format.codec,
+        characters=utterance.text.length,
+        audio_s=utterance.sent_s,
+        audio_bytes=utterance.outbox.sent_bytes,
+        underruns=figures.underruns,
+        underrun_s=figures.underrun_s,
+        continued=figures.continued,
+        silence_s=figures.silence_s,
+        started_s=figures.started_s,
+        queued_s=figures.queued_s,
+        granted_s=figures.granted_s,
+        text_s=figures.text_s,
+        first_packet_s=figures.first_packet_s,
+        milestones=figures.milestones or (Milestones() if speech is None else speech.milestones),
+        traceparent=utterance.traceparent,
+    )

@@ -1,4 +1,4 @@
-"""Encoded audio of one utterance that waits to be sent, and the interface of the audio encoder."""
+"""Audio of one utterance that is encoded and waits to be sent, and the interface of the audio encoder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from voxgate.codecs.format import OutputFormat
-from voxgate.codecs.pcm import Pcm
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
+from voxgate.pipeline.interface import SpeechChunk
 
 from ..audio_header import AudioHeader
 
@@ -210,3 +211,39 @@ class Outbox:
         self._pts += samples
         self.sent_bytes += len(payload)
         return AudioPacket(header, payload)
+
+
+class SpeechEncoder:
+    """Encodes the speech of one utterance into its outbox. Synchronous."""
+
+    def __init__(self, encoder: AudioEncoder, outbox: Outbox) -> None:
+        self.pre_skip = encoder.pre_skip
+        """As of `AudioEncoder`."""
+        self.frames = 0
+        """Frames of the present speech."""
+        self._encoder, self._outbox = encoder, outbox
+        self._samples = 0
+        """Samples of the present speech that were encoded."""
+
+    @property
+    def true_samples(self) -> int:
+        """As of `AudioEncoder`."""
+        return self._encoder.true_samples
+
+    def push(self, chunk: SpeechChunk) -> None:
+        """Encodes a chunk frame by frame, so that it is known which frame completes a packet."""
+        self.frames += chunk.frames
+        for begin in range(0, len(chunk.pcm), FRAME_SAMPLES):
+            pcm = chunk.pcm[begin : begin + FRAME_SAMPLES]
+            self._samples += len(pcm)
+            self._outbox.put(self._encoder.push(pcm), self._samples)
+
+    def finish(self) -> None:
+        """Encodes the rest: no chunk follows."""
+        self._outbox.put(self._encoder.finish())
+        self._outbox.close()
+
+    def renew(self) -> None:
+        """Another speech follows, which begins anew."""
+        self._encoder = self._encoder.renew()
+        self.frames = self._samples = 0

@@ -25,21 +25,23 @@ from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from .. import messages
 from ..access.caller import Caller
-from ..errors import ClientGone, Limit, TooManyUtterances, UtteranceEnded, UtteranceTimeout
-from ..message_parsing import MessageReference
+from ..errors import ClientGone, UtteranceEnded
 from ..messages import CloseCode
-from ..observability.events import INTERRUPTED, Observer
+from ..observability.events import Observer
 from ..resume_messages import CheckpointParts
 from .active_utterances import ActiveUtterances, Termination, make_reporters
 from .admission import Admission
+from .deadlines import UtteranceDeadlines
 from .effects import Effect, EffectQueue, LoadDictionaries
 from .ending import SHUTDOWN, Ending
-from .lifecycle import IllegalEvent
+from .interruption.interruptions import Interruptions
 from .pacer import TIMER_SLACK_S
 from .protocol import Disconnect, ProtocolAction, SendPayload, WireProtocol
 from .rate_policy import RatePolicy
+from .refusals import Refusals
 from .retraction.retractions import Retractions
 from .slots.utterance_slots import UtteranceSlots
+from .starts import UtteranceStarts
 from .timers import UtteranceTimers
 from .utterance import ServerUtterance
 from .utterance_factory import UtteranceFactory
@@ -64,32 +66,30 @@ class ServerSession:
         observer: Observer | None = None,
     ) -> None:
         self.name = name
-        self._observer = observer or Observer()
         self._caller = caller
         self._factory = factory
-        self._admission = admission
         self._protocol = protocol
         self._wake = wake
         settings = factory.settings
-        self._rate_policy = RatePolicy(settings)
-        self._utterances = ActiveUtterances(settings.utterances_per_session)
-        on_error, on_ended = make_reporters(self._observer, protocol.name, caller.key)
-        self._effects = EffectQueue(protocol, on_error)
-        self._termination = Termination(name, self._utterances, self._effects, on_ended)
-        self._timers = UtteranceTimers(
-            protocol, self._effects, self._termination, settings.slow_consumer_timeout_ms / 1000
+        self._rate_policy = rate_policy = RatePolicy(settings)
+        self._utterances = utterances = ActiveUtterances(settings.utterances_per_session)
+        on_error, on_ended = make_reporters(observer or Observer(), protocol.name, caller.key)
+        self._effects = effects = EffectQueue(protocol, on_error)
+        self._termination = termination = Termination(name, utterances, effects, on_ended)
+        self._timers = timers = UtteranceTimers(
+            protocol, effects, termination, settings.slow_consumer_timeout_ms / 1000
         )
-        self._slots = UtteranceSlots(caller, factory, admission, self._effects, self._termination, wake)
-        self._retractions = Retractions(self._effects, self._slots, self._termination)
-        self._text_idle_timeout_s = settings.text_idle_timeout_s
-        self._utterance_timeout_s = settings.utterance_timeout_s
-        self._next_number = 1
-        self._unanswered: deque[ServerUtterance] = deque()
-        """Interrupted utterances whose spoken text is not known yet."""
+        self._slots = slots = UtteranceSlots(caller, factory, admission, effects, termination, wake)
+        self._retractions = Retractions(effects, slots, termination)
+        self._interruptions = Interruptions(
+            name, protocol, utterances, effects, termination, slots, timers, settings.hold_max_ms
+        )
+        self._deadlines = UtteranceDeadlines(settings, admission, effects, termination)
+        self._refusals = Refusals(name, rate_policy, utterances, effects, termination)
+        self._starts = UtteranceStarts(name, caller, factory, protocol, rate_policy, utterances, effects, timers)
         self._deferred: deque[ProtocolAction] = deque()
         """A `start` whose dictionaries are being loaded, and what follows it."""
-        self._ending = SHUTDOWN
-        self._idle_close_s: float | None = None
+        self._idle_close_s = math.inf
         """While draining: when the socket closes if no utterance is active."""
 
     @property
@@ -173,7 +173,7 @@ class ServerSession:
             self._rate_policy.take("messages", now_s)
             actions = self._protocol.receive(payload, now_s)
         except VoxgateError as error:
-            self._reject(error, self._protocol.refers_to(payload), now_s)
+            self._refusals.reject(error, self._protocol.refers_to(payload), now_s)
         else:
             self._run(actions, now_s)
 
@@ -193,25 +193,7 @@ class ServerSession:
                 self._execute(action, now_s)
 
     def _execute(self, message: messages.ClientMessage, now_s: float) -> None:
-        self._guard(message, partial(self._apply, message, now_s), now_s)
-
-    def _guard(self, message: messages.ClientMessage, apply: Callable[[], None], now_s: float) -> None:
-        """Calls `apply`, which applies a message; its error either refuses the message or ends the utterance."""
-        reference = MessageReference(getattr(message, "utterance", None), message.id)
-        try:
-            apply()
-        except IllegalEvent as illegal:
-            reason = f"utterance {reference.utterance!r} is {illegal.state} and accepts no {illegal.event}"
-            self._reject(UtteranceEnded(reason), reference, now_s)
-        except VoxgateError as error:
-            if error.ends_utterance:
-                self._fail(error, reference)
-            else:
-                self._reject(error, reference, now_s)
-        except Exception:
-            # A defect in the handling of one utterance must not end the others.
-            log.exception("handling a message failed", extra={"session": self.name})
-            self._fail(GenerationFailed("the message could not be handled"), reference)
+        self._refusals.guard(message, partial(self._apply, message, now_s), now_s)
 
     def _apply(self, message: messages.ClientMessage, now_s: float) -> None:
         match message:
@@ -234,9 +216,11 @@ class ServerSession:
                     utterance.end(now_s)
                     self._slots.enqueue_again(utterance, message.id, now_s)
             case messages.Interrupt():
-                self._interrupt(message, now_s)
+                self._rate_policy.take("interrupts", now_s)
+                self._interruptions.interrupt(message, now_s)
             case messages.Continue():
-                self._continue(message, now_s)
+                self._rate_policy.take("interrupts", now_s)
+                self._interruptions.end_hold(message, now_s)
             case messages.Retract():
                 self._rate_policy.take("starts", now_s)
                 utterance = self._utterances.find(message.utterance)
@@ -255,112 +239,21 @@ class ServerSession:
         if utterance.add_text(message.text, now_s):
             self._slots.enqueue(utterance, message.id, now_s)
 
-    def _interrupt(self, message: messages.Interrupt, now_s: float) -> None:
-        self._rate_policy.take("interrupts", now_s)
-        self._check_hold(message.hold_ms)
-        for utterance in self._interrupted_by(message, now_s):
-            self._timers.busy_until_s = now_s
-            if message.hold_ms is None or not self._hold(utterance, message.played_ms, message.hold_ms, now_s):
-                was_held = utterance.hold.held
-                utterance.interrupt(message.played_ms, now_s)
-                self._end_interrupted(utterance, was_held=was_held)
-            if self._protocol.reports_spoken_text:
-                self._unanswered.append(utterance)
-            else:
-                self._effects.send(utterance.interrupted(with_text=False))
-        self.answer_interrupts()
-
-    def _end_interrupted(self, utterance: ServerUtterance, *, was_held: bool) -> None:
-        if was_held:
-            self._utterances.let_go(utterance)
-        self._termination.end(utterance, INTERRUPTED)
-
-    def _check_hold(self, hold_ms: int | None) -> None:
-        most_ms = self._factory.settings.hold_max_ms
-        if hold_ms is not None and hold_ms > most_ms:
-            reason = f"hold_ms must be at most {most_ms}, got {hold_ms}" if most_ms else "hold_ms is not offered here"
-            raise BadMessage(reason, param="hold_ms")
-
-    def _hold(self, utterance: ServerUtterance, played_ms: int | None, hold_ms: int, now_s: float) -> bool:
-        """Keeps the utterance for `hold_ms`; returns False where a done one would be one too many."""
-        unsent = None
-        if not utterance.ended:
-            unsent = self._effects.stop_audio(utterance)
-        else:  # all of its audio precedes `done`, which may not have left yet either
-            try:
-                self._utterances.check_limit(raw=utterance.raw)
-            except TooManyUtterances:
-                return False
-        utterance.begin_hold(played_ms, unsent, hold_ms, now_s)
-        self._utterances.add(utterance)
-        return True
-
-    def _continue(self, message: messages.Continue, now_s: float) -> None:
-        self._rate_policy.take("interrupts", now_s)
-        utterance = self._utterances.find(message.utterance)
-        continued = utterance.end_hold(now_s)
-        self._slots.enqueue_again(utterance, message.id, now_s)
-        if not utterance.ended:
-            self._effects.send(continued)
-
     def answer_interrupts(self) -> bool:
         """Does a part of the work of finding the spoken text, and sends the answers that are complete.
 
         Returns whether more is left: then the driver calls it again in the next turn of the event loop, before it
         passes the next message.
         """
-        while self._unanswered:
-            utterance = self._unanswered[0]
-            try:
-                if utterance.find_spoken_text():
-                    return not self.closing
-                answer = utterance.interrupted(with_text=True)
-            except Exception:
-                log.exception("finding the spoken text failed", extra=self._ids(utterance))
-                answer = utterance.interrupted(with_text=False)
-            self._unanswered.popleft()
-            self._effects.send(answer)
-        return False
-
-    def _interrupted_by(self, message: messages.Interrupt, now_s: float) -> tuple[ServerUtterance, ...]:
-        if message.utterance is not None:
-            return (self._utterances.find(message.utterance),)
-        if message.played_ms is not None:
-            raise BadMessage("played_ms requires utterance", param="played_ms")
-        playing = (u for u in self._utterances.recently_done if u.pacer.played_out_s(now_s) > now_s)
-        return (*playing, *self._utterances.active)
+        return self._interruptions.answer()
 
     def _start(self, message: messages.Start, now_s: float) -> None:
-        # First the errors that refuse the message only: others would end the active utterance of the same name.
-        self._utterances.check_free(message.utterance)
-        self._rate_policy.take("starts", now_s)
-        if self._idle_close_s is not None:
-            raise self._ending.error()
-        self._utterances.check_limit(raw=message.framing == "raw")
-        if (dictionaries := self._factory.dictionaries(message)) is None:
+        if (dictionaries := self._starts.check(message, now_s)) is None:
             self._deferred.append(message)
             load = partial(self._factory.load_dictionaries, message, self._caller.name)
             self._effects.add(LoadDictionaries(load))
         else:
-            self._begin(message, dictionaries, now_s)
-
-    def _begin(self, message: messages.Start, dictionaries: tuple[Lexicon, ...], now_s: float) -> None:
-        utterance = self._factory.utterance(
-            message,
-            self._next_number,
-            dictionaries,
-            clients_buffer=self._protocol.clients_buffer,
-            holds_utterances=self._protocol.holds_utterances,
-        )
-        if isinstance(message, messages.Restore):
-            self._caller.charge_text(message.characters, now_s)
-        if self._protocol.plays_in_order:
-            utterance.pacer.hold_until(self._timers.busy_until_s)
-        utterance.open(f"{self.name}.{utterance.number}", now_s)
-        self._next_number += 1
-        self._utterances.add(utterance)
-        log.info("utterance accepted", extra=self._ids(utterance))
-        self._effects.send(messages.AcceptedMessage(utterance=utterance.name))
+            self._starts.begin(message, dictionaries, now_s)
 
     def on_dictionaries(self, loaded: tuple[Lexicon, ...] | VoxgateError, now_s: float) -> None:
         """The dictionaries of the held `start` are loaded, or could not be: applies it and what follows it."""
@@ -371,42 +264,40 @@ class ServerSession:
         def begin() -> None:
             if isinstance(loaded, VoxgateError):
                 raise loaded
-            if self._idle_close_s is not None:
-                raise self._ending.error()
-            self._begin(message, loaded, now_s)
+            self._starts.begin(message, loaded, now_s)
 
         if not self.closing:
-            self._guard(message, begin, now_s)
+            self._refusals.guard(message, begin, now_s)
             self._run(held, now_s)
 
     # From the pipeline
 
     def on_audio(self, utterance: ServerUtterance, chunk: SpeechChunk) -> None:
         """Encodes a chunk of the utterance's speech. Ignored when the utterance has ended, or that speech has."""
-        if utterance.ended or utterance.rewinding is not None:
+        if utterance.ended or utterance.retraction.rewinding is not None:
             return
         try:
             utterance.on_audio(chunk)
         except Exception:
-            log.exception("encoding failed", extra=self._ids(utterance))
+            log.exception("encoding failed", extra={"session": self.name, "utterance": utterance.id})
             self._termination.fail(utterance, GenerationFailed("the audio could not be encoded"))
             return
         for notice in chunk.notices:
             self._effects.send(
                 messages.WarningMessage(code=messages.MARKUP_IGNORED, message=notice, utterance=utterance.name)
             )
-        if utterance.words and (words := utterance.words_message(chunk.words)) is not None:
+        if utterance.words and (words := utterance.told.words_message(chunk.words, utterance.text.offsets)) is not None:
             self._effects.send(words)
-        if (visemes := utterance.visemes_message(chunk.visemes)) is not None:
+        if (visemes := utterance.told.visemes_message(chunk.visemes)) is not None:
             self._effects.send(visemes)
 
     def on_finished(self, utterance: ServerUtterance) -> None:
         """The speech is complete: releases its slot before the last packet leaves."""
-        if not utterance.ended and utterance.rewinding is None:
+        if not utterance.ended and utterance.retraction.rewinding is None:
             if (late := utterance.on_finished()) is not None:
                 error = UtteranceEnded(f"the audio of utterance {utterance.name!r} has been sent to its end")
                 self._effects.send_error(error, utterance.name, message_id=late.message_id)
-            if utterance.retraction is None:
+            if utterance.retraction.pending is None:
                 self._termination.close_speech(utterance)
 
     def on_suspended(self, utterance: ServerUtterance, now_s: float, *, given_up: bool) -> None:
@@ -419,7 +310,7 @@ class ServerSession:
 
     def on_failed(self, utterance: ServerUtterance, error: VoxgateError) -> None:
         """The speech failed: ends the utterance with `error`."""
-        if utterance.rewinding is None:
+        if utterance.retraction.rewinding is None:
             self._termination.fail(utterance, error)
 
     # From the network and the process
@@ -457,8 +348,8 @@ class ServerSession:
 
     def drain(self, deadline_ms: int, idle_close_s: float, ending: Ending = SHUTDOWN) -> None:
         """Refuses new utterances; closes the socket when none is active, but not before `idle_close_s`."""
-        if self._idle_close_s is None and not self.closing:
-            self._idle_close_s, self._ending = idle_close_s, ending
+        if self._starts.ending is None and not self.closing:
+            self._idle_close_s, self._starts.ending = idle_close_s, ending
             moves = (self._protocol.checkpoints and ending.moves) or None
             for utterance in self.active:
                 self._timers.send_checkpoint(utterance, math.inf)
@@ -486,41 +377,30 @@ class ServerSession:
 
     def _update(self, utterance: ServerUtterance, now_s: float) -> None:
         self._retractions.update(utterance, now_s)
-        if now_s + TIMER_SLACK_S >= utterance.queue_deadline_s:
-            error = self._admission.capacity_error("no talker slot became free", Limit.QUEUE_WAIT)
-            self._termination.fail(utterance, error)
-        elif self._expire(utterance, now_s) or (utterance.queued and utterance.speech is None):
+        if self._deadlines.end_queued(utterance, now_s) or self._expire(utterance, now_s):
             return
-        elif now_s + TIMER_SLACK_S >= utterance.text_deadline_s(self._text_idle_timeout_s):
-            self._end_idle(utterance, now_s)
+        if utterance.queued and utterance.speech is None:
+            return
+        if self._deadlines.ends_text(utterance, now_s):
+            self._execute(messages.End(type="end", utterance=utterance.name), now_s)
         else:
             self._slots.update(utterance, now_s)
             self._timers.update(utterance, now_s)
 
     def _expire(self, utterance: ServerUtterance, now_s: float) -> bool:
-        """Ends an utterance that is held or lasts for too long, however its client delays it; returns whether it did.
-
-        One that was held is let go without a message.
-        """
-        if now_s + TIMER_SLACK_S >= utterance.hold.until_s:
-            utterance.interrupt(None, now_s)
-            self._end_interrupted(utterance, was_held=True)
-            return True
-        if now_s + TIMER_SLACK_S < utterance.deadline_s(self._utterance_timeout_s):
-            return False
-        limit = f"{self._utterance_timeout_s:g} s and three times the duration of its audio"
-        self._termination.fail(utterance, UtteranceTimeout(f"an utterance may last at most {limit}"))
-        return True
+        """Ends an utterance that was held or has lasted for too long; returns whether it did."""
+        return self._interruptions.let_go(utterance, now_s) or self._deadlines.end_overlong(utterance, now_s)
 
     def _close_idle(self, now_s: float) -> None:
         """While draining, closes the socket once no utterance is active."""
+        ending = self._starts.ending
         if (
-            self._idle_close_s is not None
+            ending is not None
             and not self.active
             and not self._deferred
             and now_s + TIMER_SLACK_S >= self._idle_close_s
         ):
-            self._effects.close(self._ending.code, self._ending.reason)
+            self._effects.close(ending.code, ending.reason)
 
     def next_wake_s(self, now_s: float) -> float:
         """When `next_effect` has something to return without an event; infinity for never."""
@@ -529,42 +409,11 @@ class ServerSession:
         if self.closing:
             return math.inf
         times_s = [self._timers.next_wake_s(utterance, now_s) for utterance in self.active]
-        times_s += [utterance.text_deadline_s(self._text_idle_timeout_s) for utterance in self.active]
-        times_s += [utterance.deadline_s(self._utterance_timeout_s) for utterance in self.active]
+        times_s += [min(self._deadlines.next_wake_s(utterance), utterance.hold.until_s) for utterance in self.active]
         times_s += [self._slots.next_wake_s(utterance, now_s) for utterance in self.active]
         times_s += [self._retractions.next_wake_s(utterance, now_s) for utterance in self.active]
         if not self._deferred:
-            if self._idle_close_s is not None and not times_s:
+            if not times_s:
                 times_s.append(self._idle_close_s)
             times_s.append(self._protocol.next_wake_s())
         return min(times_s, default=math.inf)
-
-    def _end_idle(self, utterance: ServerUtterance, now_s: float) -> None:
-        """Ends the text of an utterance whose client has stopped sending it."""
-        message = f"no text for {self._text_idle_timeout_s:g} s: the utterance is finished with the text received"
-        self._effects.send(
-            messages.WarningMessage(code=messages.TEXT_WAITED_OUT, message=message, utterance=utterance.name)
-        )
-        self._execute(messages.End(type="end", utterance=utterance.name), now_s)
-
-    # Errors and records
-
-    def _reject(self, error: VoxgateError, reference: MessageReference, now_s: float) -> None:
-        """Sends an error that refuses one message; closes the socket when there were too many."""
-        name = reference.utterance
-        utterance = None if name is None else self._utterances.get(name)
-        characters = None if utterance is None else utterance.characters
-        self._effects.send_error(error, name, message_id=reference.id, characters=characters)
-        if reason := self._rate_policy.close_reason(error, now_s):
-            self._effects.close(CloseCode.POLICY, reason)
-
-    def _fail(self, error: VoxgateError, reference: MessageReference) -> None:
-        """Ends the active utterance of the message with `error`; sends the error alone when there is none."""
-        utterance = self._utterances.get(reference.utterance) if reference.utterance is not None else None
-        if utterance is None or utterance.ended:
-            self._effects.send_error(error, reference.utterance, message_id=reference.id)
-        else:
-            self._termination.fail(utterance, error, reference.id)
-
-    def _ids(self, utterance: ServerUtterance) -> dict[str, str]:
-        return {"session": self.name, "utterance": utterance.id}

@@ -55,7 +55,7 @@ class UtteranceTimers:
 
     def send_checkpoint(self, utterance: ServerUtterance, now_s: float) -> None:
         """Sends the parts of the utterance's checkpoint that are due; at infinity all, and then no more."""
-        if utterance.speech is not None and utterance.rewinding is None:
+        if utterance.speech is not None and utterance.retraction.rewinding is None:
             for part in utterance.trail.due(utterance.speech, now_s):
                 self._effects.send(CheckpointMessage(utterance=utterance.name, part=part))
 
@@ -64,7 +64,7 @@ class UtteranceTimers:
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
         if now_s + TIMER_SLACK_S >= warn_s and utterance.slow_warning_sent:
             return close_s
-        return min(utterance.next_wake_s(now_s), utterance.starving_s(), warn_s)
+        return min(_next_audio_s(utterance, now_s), utterance.starving_s(), warn_s)
 
     def on_write_blocked(self, utterance: ServerUtterance, now_s: float, since_s: float) -> None:
         """Applies the slow-consumer timeout to a write that has been blocked since `since_s`."""
@@ -107,6 +107,21 @@ class UtteranceTimers:
         self._effects.close(self._protocol.slow_consumer_close_code, "slow consumer", _SLOW_CLOSE_TIMEOUT_S)
 
 
+def _next_audio_s(utterance: ServerUtterance, now_s: float) -> float:
+    """When the utterance has a packet to send, or playback to report; infinity for not before another event."""
+    if utterance.hold.held:
+        return math.inf
+    samples = utterance.outbox.next_samples
+    if samples is not None:
+        return utterance.pacer.due_s(samples, now_s)
+    if utterance.queued and utterance.speech is None:
+        return math.inf
+    if utterance.speech_closed:  # drained here: the client had got all audio elsewhere
+        return now_s if utterance.outbox.drained else math.inf
+    # Frames played and not credited yet are due now: after an underrun nothing else would wake it.
+    return now_s if utterance.credit_due(now_s) else utterance.pacer.next_frame_s(now_s)
+
+
 SLOW_AFTER_S = 1.0
 """Seconds without reading or playing after which a client is warned."""
 UNPACED_TIMEOUT_FACTOR = 10
@@ -141,7 +156,7 @@ class SlowConsumerTimeout:
 
         Probes say nothing about an unpaced utterance, whose client may stop reading when it has enough.
         """
-        stalled_s = max(utterance.stalled_since_s(), self.attached_s)
+        stalled_s = max(_stalled_since_s(utterance), self.attached_s)
         probed = utterance.paced and utterance.speech is not None
         # Nothing was sent to a client that had it held, and so nothing to be read at once.
         since_s = math.inf if utterance.hold.held else max(self.attached_s, utterance.hold.continued_s)
@@ -153,6 +168,13 @@ class SlowConsumerTimeout:
         unanswered_timeout_s = max(self._timeout_s - PROBE_INTERVAL_S, SLOW_AFTER_S)
         unanswered_s += _buffered_s(utterance)
         return min(warn_s, unanswered_s + SLOW_AFTER_S), min(close_s, unanswered_s + unanswered_timeout_s)
+
+
+def _stalled_since_s(utterance: ServerUtterance) -> float:
+    """When the client stopped to play with audio still to come; infinity while it plays, or is to wait."""
+    if utterance.hold.held or utterance.outbox.next_samples is None:
+        return math.inf
+    return utterance.pacer.stalled_since_s()
 
 
 def _buffered_s(utterance: ServerUtterance | None) -> float:

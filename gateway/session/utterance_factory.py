@@ -149,7 +149,7 @@ class UtteranceFactory:
     def speech(self, utterance: ServerUtterance, ticket: Ticket) -> Speech:
         """Opens the speech of an utterance in the slot of a granted ticket. Raises what `Synthesizer.open` raises."""
         request = utterance.trail.request(utterance.request)
-        if (rewinding := utterance.rewinding) is not None:
+        if (rewinding := utterance.retraction.rewinding) is not None:
             request = replace(request, past=rewinding.past, seed=rewinding.seed)
         if ticket.lease is None:
             return self.synthesizer.open(request)
@@ -179,9 +179,7 @@ def _restore(utterance: ServerUtterance, message: Restore) -> None:
     """Has an utterance go on behind what the client has of it. Raises UnsupportedOption, CheckpointRefused."""
     received = message.received
     utterance.trail.restore(message.seed, message.characters)
-    utterance.told_words.restore(received.words)
-    utterance.word_times.restore(received.words_end_ms)
-    utterance.told_visemes.restore(received.visemes)
+    utterance.told.restore(received.words, received.words_end_ms, received.visemes)
     utterance.trail.present(message.checkpoint)
     utterance.outbox.skip(received.messages, utterance.pacer.skip, last=received.last)
 

@@ -40,8 +40,8 @@ class Retractions:
             self._termination.fail(utterance, GenerationFailed("the text could not be taken back"))
 
     def _update(self, utterance: ServerUtterance, now_s: float) -> None:
-        pending = utterance.retraction
-        if pending is None or not utterance.can_cut:
+        pending = utterance.retraction.pending
+        if pending is None or not utterance.retraction.can_cut:
             return
         cut = None
         if (speech := utterance.speech) is not None:
@@ -71,7 +71,7 @@ class Retractions:
 
     def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:
         """When `update` has something to do; infinity for not before another event."""
-        pending = utterance.retraction
-        if pending is None or not utterance.can_cut:
+        pending = utterance.retraction.pending
+        if pending is None or not utterance.retraction.can_cut:
             return math.inf
         return pending.deadline_s if pending.waits else now_s

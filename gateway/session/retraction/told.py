@@ -1,4 +1,4 @@
-"""How many words, or mouth shapes, a client has of those that a speech reports, which may begin anew."""
+"""Which words and mouth shapes a client has of those that a speech reports, which may begin anew."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from voxgate.pipeline.interface import VisemeTime, WordTime
+
+from ...messages import VisemesMessage, WordsMessage
+from ..text.text_offsets import TextOffsets
 
 Item = TypeVar("Item")
 
@@ -88,3 +91,41 @@ class ShapesInOrder:
                 self._told.append(shape)
                 placed.append(shape)
         return placed
+
+
+class ToldTimes:
+    """The words and mouth shapes that the client of one utterance was told. Synchronous."""
+
+    def __init__(self, utterance: str) -> None:
+        self._utterance = utterance
+        self._words, self._visemes = Told(), Told()
+        self._word_times, self._shapes = TimesInOrder(), ShapesInOrder()
+
+    def restore(self, words: int, words_end_ms: int, visemes: int) -> None:
+        """The client has the first so many words, which end at `words_end_ms`, and shapes, from another gateway."""
+        self._words.restore(words)
+        self._word_times.restore(words_end_ms)
+        self._visemes.restore(visemes)
+
+    def rewind(self, offset: int, cut_ms: float) -> None:
+        """Another speech reports all again; the client has dropped words from `offset` on, shapes from `cut_ms` on."""
+        self._words.rewind(offset)
+        self._word_times.rewind(offset, cut_ms)
+        self._visemes.rewind(cut_ms)
+        self._shapes.rewind(cut_ms)
+
+    def words_message(self, words: Sequence[WordTime], offsets: TextOffsets) -> WordsMessage | None:
+        """Returns the message for words whose times are known now; None where the client has all of them.
+
+        `offsets`: converts their places in the text to the client's units.
+        """
+        unknown = self._words.unknown(words, lambda word: word.start)
+        timed = map(self._word_times.place, unknown)
+        placed = [replace(word, start=offsets.of(word.start), end=offsets.of(word.end)) for word in timed]
+        return WordsMessage.of(self._utterance, placed) if placed else None
+
+    def visemes_message(self, visemes: Sequence[VisemeTime]) -> VisemesMessage | None:
+        """Returns the message for mouth shapes that are known now; None where the client has all of them."""
+        unknown = self._visemes.unknown(visemes, lambda viseme: viseme.start_ms)
+        placed = self._shapes.place(unknown)
+        return VisemesMessage.of(self._utterance, placed) if placed else None

@@ -101,7 +101,7 @@ class UtteranceSlots:
 
     def on_suspended(self, utterance: ServerUtterance, now_s: float, *, given_up: bool) -> None:
         """The slot of an utterance is free for others, or it keeps its own. Ignored when it has ended."""
-        if utterance.ended or utterance.speech_closed or utterance.rewinding is not None:
+        if utterance.ended or utterance.speech_closed or utterance.retraction.rewinding is not None:
             return
         if not given_up:
             utterance.resume(now_s)
@@ -122,7 +122,7 @@ class UtteranceSlots:
 
     def _go_on(self, utterance: ServerUtterance, speech: Speech, ticket: Ticket, now_s: float) -> None:
         """Goes on in the ticket's slot, with another speech if text was taken back."""
-        if (rewinding := utterance.rewinding) is not None and not rewinding.closed:
+        if (rewinding := utterance.retraction.rewinding) is not None and not rewinding.closed:
             rewinding.due = True
             return
         try:
@@ -147,7 +147,7 @@ class UtteranceSlots:
 
     def on_rewound(self, utterance: ServerUtterance, now_s: float) -> None:
         """The speech of which text was taken back is closed: goes on in its slot, or asks for another one."""
-        if utterance.ended or utterance.rewinding is None:
+        if utterance.ended or utterance.retraction.rewinding is None:
             return
         rewinding = utterance.on_rewound()
         if (ticket := utterance.ticket) is None:
@@ -162,7 +162,7 @@ class UtteranceSlots:
 
     def _on_loss(self, utterance: ServerUtterance, speech: Speech, now_s: float) -> None:
         """Keeps the utterance for the next engine, until its time is over."""
-        if utterance.lost_s is None and utterance.continued == MAX_CONTINUED:
+        if utterance.lost_s is None and utterance.figures.continued == MAX_CONTINUED:
             self._termination.fail(utterance, EngineLost(f"the speech engine was lost {MAX_CONTINUED + 1} times"))
             return
         if utterance.lost_s is None and utterance.ticket is not None:
@@ -185,9 +185,9 @@ class UtteranceSlots:
         """Has the utterance give its slot up if it has to, or wait for the next engine."""
         if utterance.speech is None or utterance.speech_closed:
             return
-        if utterance.lost_s is not None or (utterance.speech.lost and utterance.rewinding is None):
+        if utterance.lost_s is not None or (utterance.speech.lost and utterance.retraction.rewinding is None):
             self._on_loss(utterance, utterance.speech, now_s)
-        elif utterance.rewinding is not None or utterance.retraction is not None:
+        elif utterance.retraction.under_way:
             return
         elif self._starvation.gives_way(utterance, now_s):
             utterance.suspend()
@@ -199,7 +199,7 @@ class UtteranceSlots:
             return math.inf
         if utterance.lost_s is not None:
             return self._loss_deadline_s(utterance)
-        if utterance.rewinding is not None:
+        if utterance.retraction.rewinding is not None:
             return math.inf
         if utterance.speech is not None and utterance.speech.lost:
             return now_s

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from fakes.gateway.lone_utterance import push_audio, send_due, speaking
 from fakes.gateway.packet_encoder import FakeEncoder
 from voxgate.codecs.format import OutputFormat
 from voxgate.gateway.errors import ClientGone, DuplicateUtterance, TooManyUtterances, UnknownUtterance
 from voxgate.gateway.protocols.native import NativeProtocol
-from voxgate.gateway.session.active_utterances import RECENT_LIMIT, ActiveUtterances, Termination
+from voxgate.gateway.session.active_utterances import RECENT_LIMIT, ActiveUtterances, Termination, to_record
 from voxgate.gateway.session.effects import CloseSpeech, EffectQueue, SendAudio, SendMessage
 from voxgate.gateway.session.lifecycle import State
 from voxgate.gateway.session.utterance import ServerUtterance
@@ -143,3 +144,26 @@ def test_done_utterance_keeps_its_audio_and_can_end_again() -> None:
     assert ending.outcomes == ["done"], "recorded once"
     assert ending.utterances.get("a") is None
     assert ending.rest() == [CloseSpeech(ending.utterance)]
+
+
+@pytest.mark.parametrize(("waiting_for_text", "underruns"), [(False, 1), (True, 0)])
+def test_underrun_counts_unless_the_talker_waited_for_text(waiting_for_text: bool, underruns: int) -> None:
+    spoken, speech = speaking()
+    push_audio(spoken, 1)
+    send_due(spoken, 2.0)
+    speech.waiting_for_text = waiting_for_text
+    spoken.add_text(" you", 2.5)
+    push_audio(spoken, 1, first_frame=1)
+    send_due(spoken, 2.6)
+    record = to_record(spoken, "native", "ada", "done")
+    assert record.underruns == underruns
+    assert record.underrun_s == pytest.approx(0.52 * underruns)
+
+
+def test_record_has_the_figures_of_the_utterance() -> None:
+    spoken, _ = speaking()
+    push_audio(spoken, 2)
+    send_due(spoken, 2.0)
+    record = to_record(spoken, "native", "ada", "done")
+    assert (record.protocol, record.key, record.outcome, record.voice) == ("native", "ada", "done", "ada")
+    assert (record.characters, record.audio_s, record.ttfa_s, record.granted_s) == (5, 0.16, 1.0, 1.0)

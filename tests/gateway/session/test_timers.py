@@ -1,18 +1,23 @@
-"""The slow-consumer timeout and the read probes."""
+"""When an utterance has audio to send, the slow-consumer timeout, and the read probes."""
 
 from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from fakes.gateway.lone_utterance import push_audio, send_due, speaking
+from voxgate.gateway.session.active_utterances import Termination
+from voxgate.gateway.session.effects import EffectQueue
+from voxgate.gateway.session.protocol import WireProtocol
 from voxgate.gateway.session.timers import (
     PROBE_INTERVAL_S,
     SLOW_AFTER_S,
     UNPACED_TIMEOUT_FACTOR,
     ReadProbe,
     SlowConsumerTimeout,
+    UtteranceTimers,
 )
 
 
@@ -24,9 +29,29 @@ def utterance(
     send_ahead_s: float = 0.4,
     continued_s: float = -math.inf,
 ) -> Any:
-    pacer = SimpleNamespace(send_ahead_s=send_ahead_s if paced else 0.0)
+    pacer = SimpleNamespace(send_ahead_s=send_ahead_s if paced else 0.0, stalled_since_s=lambda: stalled_s)
     hold = SimpleNamespace(held=False, continued_s=continued_s)
-    return SimpleNamespace(stalled_since_s=lambda: stalled_s, paced=paced, speech=speech, pacer=pacer, hold=hold)
+    outbox = SimpleNamespace(next_samples=1920)
+    return SimpleNamespace(paced=paced, speech=speech, pacer=pacer, hold=hold, outbox=outbox)
+
+
+def test_next_packet_and_played_frames_are_waited_for() -> None:
+    nothing: Any = SimpleNamespace()
+    timers = UtteranceTimers(cast(WireProtocol, nothing), cast(EffectQueue, nothing), cast(Termination, nothing), 5.0)
+    spoken, _ = speaking(send_ahead_ms=400)
+    push_audio(spoken, 6)
+    send_due(spoken, 2.0)
+    assert timers.next_wake_s(spoken, 2.0) == pytest.approx(2.08), "the sixth packet"
+    send_due(spoken, 2.08)
+    assert timers.next_wake_s(spoken, 2.08) == 2.08, "the first frame was played"
+    spoken.credit(2.08)
+    assert timers.next_wake_s(spoken, 2.08) == pytest.approx(2.16), "the second frame"
+
+
+def test_stall_without_audio_to_come_is_none() -> None:
+    ended = utterance(stalled_s=10.0)
+    ended.outbox.next_samples = None
+    assert SlowConsumerTimeout(ReadProbe(), 5.0).deadlines_s(ended) == (math.inf, math.inf)
 
 
 def test_client_that_keeps_up_has_no_deadline() -> None:

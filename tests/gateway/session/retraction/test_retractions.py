@@ -14,7 +14,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pc
 from fakes.virtual_time import run, settle
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.protocols.native import NativeProtocol
-from voxgate.gateway.session.retraction.progress import WAIT_S
+from voxgate.gateway.session.retraction.retraction import WAIT_S
 
 SCRIPT = ToneScript(1.0, frame_s=0.01)
 TEXT = "one two three four five six seven eight nine ten "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from voxgate.gateway.session.text_offsets import TextOffsets
+from voxgate.gateway.session.text.text_offsets import TextOffsets
 
 
 @given(st.lists(st.text(st.sampled_from("ae\u00e9\uffff\U00010000\U0001f600"), max_size=6), max_size=6), st.data())

@@ -9,7 +9,7 @@ import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway
 from fakes.gateway.websocket import FakeSocket
 from fakes.virtual_time import run
-from voxgate.gateway.session.text_shortage import MIN_INTERVAL_S, ORDINARY_GAP_S
+from voxgate.gateway.session.text.text_shortage import MIN_INTERVAL_S, ORDINARY_GAP_S
 
 SECOND = "x" * 25
 """Text of one second of audio."""

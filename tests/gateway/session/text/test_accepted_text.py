@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from voxgate.gateway.session.retraction.accepted_text import AcceptedText, TextMark
+from voxgate.gateway.session.text.accepted_text import AcceptedText, TextMark
 
 
 def text_of(*pieces: str | None) -> AcceptedText:

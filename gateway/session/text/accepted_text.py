@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..text_offsets import TextOffsets
+from .text_offsets import TextOffsets
 
 
 class TextMark(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from .outbox import Outbox
-from .pacer import Pacer
+from ..outbox import Outbox
+from ..pacer import Pacer
 
 ORDINARY_GAP_S = 0.2
 """Seconds without text that are no shortage: a language model pauses for less between two tokens."""
