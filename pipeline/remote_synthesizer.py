@@ -16,8 +16,8 @@ from .interface import EngineState, LeasedSlots, SpeechRequest
 from .ipc.engine_messages import Attach, Attached, Message
 from .step_times import StepSummary
 from .talker.remote_engine import RemoteTalkerEngine
-from .utterance import UtteranceSpeech
-from .utterance_plan import SpeechSlots
+from .utterance.plan import SpeechSlots
+from .utterance.speech import UtteranceSpeech
 from .voice_model import SynthesizerOptions, VoiceModel
 
 CONNECT_TIMEOUT_S = 10.0

@@ -24,8 +24,8 @@ from .talker.slot_lease import SlotLease
 from .talker.start_progress import StartProgress
 from .talker.vllm.config import EngineOptions
 from .talker.vllm.launch import preload_vllm
-from .utterance import UtteranceSpeech
-from .utterance_plan import SpeechSlots
+from .utterance.plan import SpeechSlots
+from .utterance.speech import UtteranceSpeech
 from .voice_model import GPU_PREFILLED_PROMPTS, MAX_GENERATION_FRAMES, SynthesizerOptions, VoiceModel
 
 CPU_SLOTS = 32

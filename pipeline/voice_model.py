@@ -38,8 +38,8 @@ from .text.lexicon.filter import make_text_filter
 from .text.text_turns import TextTurns
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
-from .utterance import UtteranceSpeech
-from .utterance_plan import TakeSlots, UtterancePlan
+from .utterance.plan import TakeSlots, UtterancePlan
+from .utterance.speech import UtteranceSpeech
 from .voices import ModelVoices
 
 

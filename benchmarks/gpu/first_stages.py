@@ -363,9 +363,9 @@ class UtteranceTimelines:
         playing = asyncio.create_task(acknowledge_playback(speech))
         try:
             async for chunk in speech:
-                if not chunk.first_frame and speech._generation is not None:
+                if not chunk.first_frame and (generation := speech._generations.present) is not None:
                     slot: int = speech._codec._stream.slot  # type: ignore[attr-defined]  # every codec's streams have a slot
-                    self._utterances.append((began_s, time.monotonic(), speech._generation.epoch, slot))
+                    self._utterances.append((began_s, time.monotonic(), generation.epoch, slot))
         finally:
             playing.cancel()
             await speech.aclose()

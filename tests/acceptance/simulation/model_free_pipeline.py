@@ -23,8 +23,8 @@ from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.talker.generation import Sampling
 from voxgate.pipeline.text.tokenizer import TextTokenizer, load_tokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
-from voxgate.pipeline.utterance import UtteranceSpeech
-from voxgate.pipeline.utterance_plan import SpeechSlots, UtterancePlan
+from voxgate.pipeline.utterance.plan import SpeechSlots, UtterancePlan
+from voxgate.pipeline.utterance.speech import UtteranceSpeech
 
 DEMO = Path(__file__).parents[3] / "voices" / "demo"
 SAMPLING = Sampling(0.6, 50, 1.0, 1.0, 0.6, 50, 1.0, 0)

@@ -25,8 +25,8 @@ from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 from voxgate.pipeline.text.text_turns import TextTurns
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
-from voxgate.pipeline.utterance import UtteranceSpeech
-from voxgate.pipeline.utterance_plan import SpeechSlots, UtterancePlan
+from voxgate.pipeline.utterance.plan import SpeechSlots, UtterancePlan
+from voxgate.pipeline.utterance.speech import UtteranceSpeech
 
 PROMPT = Prompt(
     text=(1, 5),

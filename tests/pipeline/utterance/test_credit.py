@@ -11,7 +11,7 @@ from fakes.pipeline.speech_bench import PROMPT, SAMPLING, STORY, SpeechBench
 from fakes.virtual_time import run, settle
 from voxgate.pipeline.checkpoint.voice_config import VoiceConfig
 from voxgate.pipeline.ipc.slot_tables import Field
-from voxgate.pipeline.utterance_plan import UtterancePlan
+from voxgate.pipeline.utterance.plan import UtterancePlan
 
 PLAN = UtterancePlan(PROMPT, SAMPLING, max_frames=None, lookahead_frames=50, rules=VoiceConfig())
 

@@ -9,7 +9,7 @@ from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
 from fakes.virtual_time import run
 from voxgate.pipeline.checkpoint.voice_config import FrameLimits
 from voxgate.pipeline.interface import FinishReason, SpeechChunk
-from voxgate.pipeline.utterance import MAX_TRIMMED_FRAMES
+from voxgate.pipeline.utterance.plan import MAX_TRIMMED_FRAMES
 
 
 def test_leading_silence_is_cut(bench: Callable[..., SpeechBench]) -> None:

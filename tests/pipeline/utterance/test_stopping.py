@@ -9,7 +9,7 @@ import pytest
 from fakes.pipeline.speech_bench import STORY, SpeechBench, audio_frames
 from fakes.virtual_time import run, settle, turns
 from voxgate.pipeline.checkpoint.voice_config import TextRules
-from voxgate.pipeline.utterance import CLOSE_DEADLINE_S
+from voxgate.pipeline.utterance.speech import CLOSE_DEADLINE_S
 
 
 def test_closing_while_speaking_frees_slot_and_codec(bench: Callable[..., SpeechBench]) -> None:
@@ -48,9 +48,9 @@ def test_closing_does_not_wait_for_a_hanging_engine(
         async with bench(lookahead_frames=3) as b:
             b.speech.push_text(STORY)
             await anext(b.speech)
-            assert b.speech._generation is not None
+            assert b.speech._generations.present is not None
             confirmed = asyncio.Event()
-            b.speech._generation.aclose = confirmed.wait
+            b.speech._generations.present.aclose = confirmed.wait
             loop = asyncio.get_running_loop()
             began_s = loop.time()
             await b.speech.aclose()

@@ -207,7 +207,7 @@ def test_text_of_a_generation_that_ended_early_is_dropped_as_without_suspension(
                 if b.speech.needs_slot:
                     b.speech.resume()
                 await settle()
-                if b.speech._dropping is not None:
+                if b.speech._generations._dropping is not None:
                     assert await b.speech.suspend()
             b.speech.end()
             if b.speech.needs_slot:

@@ -18,7 +18,7 @@ from voxgate.pipeline.interface import FinishReason, SpeechChunk, TextLayout
 from voxgate.pipeline.text.text_turns import CHARACTERS_PER_TURN, TextTurns
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import SpeechToken
-from voxgate.pipeline.utterance import FIRST_CHARACTERS
+from voxgate.pipeline.utterance.plan import FIRST_CHARACTERS
 
 
 def test_frames_are_delivered_once_without_gaps(bench: Callable[..., SpeechBench]) -> None:

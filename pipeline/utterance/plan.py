@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from voxgate.codecs.pcm import FRAME_MS
 
-from .checkpoint.voice_config import VoiceConfig
-from .code_log import CodeLog
-from .codec.resumable_stream import UtteranceCodec
-from .codec.stream import CodecContext
-from .interface import NATURAL, LeasedSlots, Prosody
-from .talker.generation import Continuation, Generation, Sampling
-from .talker.prompt import Prompt
+from ..checkpoint.voice_config import VoiceConfig
+from ..code_log import CodeLog
+from ..codec.resumable_stream import UtteranceCodec
+from ..codec.stream import CodecContext
+from ..interface import NATURAL, LeasedSlots, Prosody
+from ..talker.generation import Continuation, Generation, Sampling
+from ..talker.prompt import Prompt
 
 FIRST_CHARACTERS = 16
 """Characters of a long first fragment that are tokenized before the rest: enough for the first token, with which the
