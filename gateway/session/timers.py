@@ -1,4 +1,4 @@
-"""What time does to a speaking utterance: its next packet, playback credit, its completion, slow-consumer timeout."""
+"""What time does to a speaking utterance: its next packet, credit, notices, completion, slow-consumer timeout."""
 
 from __future__ import annotations
 
@@ -48,9 +48,12 @@ class UtteranceTimers:
             self._termination.end(utterance, DONE)
             self._effects.send(done)
         else:
-            for notice in (utterance.generated(now_s), utterance.starving(now_s)):
-                if notice is not None:
-                    self._effects.send(notice)
+            if (generated := utterance.generated(now_s)) is not None:
+                self._effects.send(generated)
+            if now_s + TIMER_SLACK_S >= _starving_s(utterance):
+                utterance.shortage.tell(now_s)
+                audio_ms = utterance.shortage.audio_ms(now_s)
+                self._effects.send(messages.StarvingMessage(utterance=utterance.name, audio_ms=audio_ms))
             self._check_slow_consumer(utterance, now_s, warn_s, close_s)
 
     def send_checkpoint(self, utterance: ServerUtterance, now_s: float) -> None:
@@ -64,7 +67,7 @@ class UtteranceTimers:
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
         if now_s + TIMER_SLACK_S >= warn_s and utterance.slow_warning_sent:
             return close_s
-        return min(_next_audio_s(utterance, now_s), utterance.starving_s(), warn_s)
+        return min(_next_audio_s(utterance, now_s), _starving_s(utterance), warn_s)
 
     def on_write_blocked(self, utterance: ServerUtterance, now_s: float, since_s: float) -> None:
         """Applies the slow-consumer timeout to a write that has been blocked since `since_s`."""
@@ -120,6 +123,15 @@ def _next_audio_s(utterance: ServerUtterance, now_s: float) -> float:
         return now_s if utterance.outbox.drained else math.inf
     # Frames played and not credited yet are due now: after an underrun nothing else would wake it.
     return now_s if utterance.credit_due(now_s) else utterance.pacer.next_frame_s(now_s)
+
+
+def _starving_s(utterance: ServerUtterance) -> float:
+    """When the client is to be told that text is missing; infinity while none is."""
+    if (speech := utterance.listening_speech) is None or utterance.hold.held:
+        return math.inf
+    if not utterance.open_text or not speech.waiting_for_text:
+        return math.inf
+    return utterance.shortage.due_s()
 
 
 SLOW_AFTER_S = 1.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import EmptyText, TextTooLong
 from voxgate.pipeline.interface import Speech, SpeechChunk, SpeechCut, SpeechRequest
@@ -17,7 +15,6 @@ from ..messages import (
     RetractedMessage,
     StartedFormat,
     StartedMessage,
-    StarvingMessage,
 )
 from ..observability.utterance_figures import UtteranceFigures
 from .admission import Ticket
@@ -30,7 +27,7 @@ from .pacer import TIMER_SLACK_S, Pacer
 from .retraction.retraction import PendingRetraction, Retraction, Rewinding
 from .retraction.told import ToldTimes
 from .slots.speakable import SpeakableText
-from .text.accepted_text import AcceptedText, TextMark
+from .text.accepted_text import AcceptedText
 from .text.text_shortage import TextShortage
 
 
@@ -78,7 +75,7 @@ class ServerUtterance:
         self.paced = send_ahead_ms is not None
         self.outbox = Outbox(number, audio_format.sample_rate_hz, outbox_ms)
         self.pacer = Pacer(audio_format.sample_rate_hz, send_ahead_ms)
-        self._shortage = TextShortage(self.pacer, self.outbox, audio_format.sample_rate_hz, starving_ms)
+        self.shortage = TextShortage(self.pacer, self.outbox, audio_format.sample_rate_hz, starving_ms)
         self.text = AcceptedText(utf16=utf16)
         self.told = ToldTimes(name)
         self.retraction = Retraction(name, self.text, self.outbox, self.told, audio_format.sample_rate_hz)
@@ -97,8 +94,6 @@ class ServerUtterance:
         self.audio_format = audio_format
         self._encoder = SpeechEncoder(encoder, self.outbox)
         self._max_characters = max_characters
-        self._passed = TextMark()
-        """Text that the speech has got."""
         self._speakable = SpeakableText(request.markup)
         self._frames_credited = 0
         self._sent_before_slot = 0
@@ -170,10 +165,10 @@ class ServerUtterance:
             speech.push_text(fragment)
         self.text.add(fragment)
         if speech is not None:
-            self._passed = self.text.end
+            self.text.mark_passed()
         self.figures.on_text(now_s)
         self.active_s = now_s
-        self._shortage.on_text(now_s)
+        self.shortage.on_text(now_s)
         self.state = state
         return self.needs_slot_again or (state is State.OPEN and self._speakable.push(fragment))
 
@@ -201,8 +196,8 @@ class ServerUtterance:
         if (speech := self.listening_speech) is not None:
             self._note_text_gap(speech, now_s)
             speech.flush()
-            self._passed = self.text.end
-        self._shortage.on_text(now_s)
+            self.text.mark_passed()
+        self.shortage.on_text(now_s)
         self.state = state
 
     def end(self, now_s: float) -> None:
@@ -274,7 +269,6 @@ class ServerUtterance:
         """
         message = self.retraction.take_back(self.speech, cut)
         if self.speech is None:
-            self._passed = TextMark()
             return message
         self.figures.on_speech_replaced(self.speech.milestones)
         self._encoder.renew()
@@ -305,7 +299,7 @@ class ServerUtterance:
         """Passes the text to the speech that follows; `resume` comes next. Raises EmptyText."""
         assert self.speech is not None  # it was cut
         self.retraction.follow(self.speech)
-        self.speech, self._passed = speech, TextMark()
+        self.speech = speech
         self._pass_text(speech, ended=self.state in (State.SUSPENDED_ENDED, State.QUEUED_ENDED))
 
     # From the pipeline
@@ -338,12 +332,7 @@ class ServerUtterance:
     def _pass_text(self, speech: Speech, *, ended: bool) -> None:
         """Passes the text that the speech has not got, up to a retraction that is pending. Raises EmptyText."""
         end, ended = self.retraction.text_to_pass(ended=ended)
-        for piece in self.text.pieces(self._passed, end):
-            if piece is None:
-                speech.flush()
-            else:
-                speech.push_text(piece)
-        self._passed = end
+        self.text.pass_to(speech, end)
         if ended:
             speech.end()
 
@@ -475,21 +464,6 @@ class ServerUtterance:
     def open_text(self) -> bool:
         """Whether its client has text to send, and a slot is not what is missing."""
         return self.state in (State.OPEN, State.SPEAKING, State.SUSPENDED) and self.lost_s is None
-
-    def starving_s(self) -> float:
-        """When its client is to be told that text is missing; infinity while none is."""
-        if (speech := self.listening_speech) is None or self.hold.held:
-            return math.inf
-        if not self.open_text or not speech.waiting_for_text:
-            return math.inf
-        return self._shortage.due_s()
-
-    def starving(self, now_s: float) -> StarvingMessage | None:
-        """Returns the message that tells the client that text is missing; None while that is not due."""
-        if now_s + TIMER_SLACK_S < self.starving_s():
-            return None
-        self._shortage.tell(now_s)
-        return StarvingMessage(utterance=self.name, audio_ms=self._shortage.audio_ms(now_s))
 
     def _ms(self, samples: int) -> int:
         return samples * 1000 // self.audio_format.sample_rate_hz

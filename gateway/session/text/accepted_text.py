@@ -1,8 +1,10 @@
-"""The text of an utterance with its flushes, of which the end can be taken back."""
+"""The text of an utterance with its flushes: how much of it a speech has got, and what is taken back of its end."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from voxgate.pipeline.interface import Speech
 
 from .text_offsets import TextOffsets
 
@@ -23,6 +25,8 @@ class AcceptedText:
         self._fragments: list[str] = []
         self._flushes: list[int] = []
         """Offsets of the flushes, ascending."""
+        self._passed = TextMark()
+        """What the present speech has got."""
         self.length = 0
         self.offsets = TextOffsets(utf16=utf16)
         """Converts offsets to the client's units."""
@@ -46,6 +50,23 @@ class AcceptedText:
         """Flushes behind the text so far; has no effect behind no text or another flush."""
         if self.length and self._flushes[-1:] != [self.length]:
             self._flushes.append(self.length)
+
+    def mark_passed(self) -> None:
+        """The speech has got all of it, as it came."""
+        self._passed = self.end
+
+    def pass_anew(self) -> None:
+        """Another speech follows, which has got nothing yet."""
+        self._passed = TextMark()
+
+    def pass_to(self, speech: Speech, end: TextMark) -> None:
+        """Passes to the speech what it has not got, up to a place."""
+        for piece in self.pieces(self._passed, end):
+            if piece is None:
+                speech.flush()
+            else:
+                speech.push_text(piece)
+        self._passed = end
 
     def pieces(self, begin: TextMark, end: TextMark) -> list[str | None]:
         """Returns the text between two places, with None for a flush."""

@@ -1,9 +1,13 @@
-"""Numbering and bound of the outbox."""
+"""Numbering and bound of the outbox, and what the encoder puts into it."""
 
 from __future__ import annotations
 
-from fakes.gateway.packet_encoder import FakePacket
-from voxgate.gateway.session.outbox import Outbox
+import numpy as np
+from fakes.gateway.packet_encoder import FakeEncoder, FakePacket
+from voxgate.codecs.format import OutputFormat
+from voxgate.codecs.pcm import FRAME_SAMPLES
+from voxgate.gateway.session.outbox import Outbox, SpeechEncoder
+from voxgate.pipeline.interface import SpeechChunk
 
 
 def packets(*samples: int) -> list[FakePacket]:
@@ -117,3 +121,20 @@ def test_an_end_that_was_sent_in_part_is_final() -> None:
     outbox.take()
     assert not outbox.reopen()
     assert outbox.next_samples == 50
+
+
+def test_each_packet_is_fixed_by_the_frame_that_completes_it() -> None:
+    outbox = Outbox(1, 24_000, 1000)
+    encoder = SpeechEncoder(FakeEncoder(OutputFormat("pcm")), outbox)
+    encoder.push(SpeechChunk(np.zeros(3 * FRAME_SAMPLES, np.float32), 0, 3))
+    fixed = []
+    while outbox.next_samples is not None:
+        outbox.take()
+        fixed.append(outbox.fixed_samples)
+    assert fixed == [FRAME_SAMPLES, 2 * FRAME_SAMPLES, 3 * FRAME_SAMPLES]
+    assert (encoder.frames, encoder.true_samples) == (3, 3 * FRAME_SAMPLES)
+    encoder.renew()
+    assert (encoder.frames, encoder.true_samples) == (0, 0)
+    encoder.finish()
+    outbox.take()
+    assert outbox.drained

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway, say
-from fakes.pipeline.tone_synthesizer import ToneScript
 from fakes.virtual_time import run
 
 START = {"type": "start", "utterance": "x", "format": PCM}
@@ -101,31 +100,6 @@ def test_queued_utterance_follows_the_same_rules() -> None:
             assert codes == [("x", "text_too_long"), ("x", "utterance_ended"), ("empty", "empty_text")]
             await socket.until("done", 2)
             assert gateway.synthesizer.speeches[1].text == "Hello."
-
-    run(scene())
-
-
-def test_too_many_utterances_on_one_socket() -> None:
-    async def scene() -> None:
-        async with InProcessGateway(slots=1, utterances_per_session=2) as gateway:
-            socket = gateway.connect()
-            for name in "abc":
-                say(socket, name, "Some text to speak.")
-            error = await socket.until("error")
-            assert (error["code"], error["utterance"]) == ("too_many_utterances", "c")
-            await socket.until("done", 2)
-
-    run(scene())
-
-
-def test_a_name_can_be_used_again() -> None:
-    async def scene() -> None:
-        async with InProcessGateway() as gateway:
-            socket = gateway.connect()
-            for turn in (1, 2):
-                say(socket, "a", "Once more.")
-                await socket.until("done", turn)
-            assert [m["number"] for m in socket.of("started")] == [1, 2]
 
     run(scene())
 
@@ -261,21 +235,5 @@ def test_flood_is_rate_limited_then_closes_the_socket(options: dict[str, Any], m
             limited = [e for e in socket.of("error") if e["code"] == "rate_limited"]
             assert len(limited) == 20
             assert all(e["retryable"] and e["retry_after_ms"] > 0 for e in limited)
-
-    run(scene())
-
-
-def test_start_is_refused_while_the_engine_is_not_ready() -> None:
-    async def scene() -> None:
-        async with InProcessGateway(ToneScript()) as gateway:
-            gateway.synthesizer.lose()
-            socket = gateway.connect()
-            socket.put(**START)
-            error = await socket.until("error")
-            assert (error["code"], error["retryable"]) == ("engine_not_ready", True)
-            assert error["retry_after_ms"] > 0
-            await gateway.synthesizer.start()
-            say(socket, "x", "Now.")
-            await socket.until("done")
 
     run(scene())

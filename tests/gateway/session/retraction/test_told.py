@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 
-from voxgate.gateway.session.retraction.told import ShapesInOrder, TimesInOrder, Told
+from voxgate.gateway.session.retraction.told import ShapesInOrder, TimesInOrder, Told, ToldTimes
+from voxgate.gateway.session.text.text_offsets import TextOffsets
 from voxgate.pipeline.interface import VisemeTime, WordTime
 
 
@@ -83,3 +84,24 @@ def test_times_follow_those_from_elsewhere() -> None:
     assert times.place(WordTime("two", 4, 7, 400, 900)) == WordTime("two", 4, 7, 500, 900)
     times.rewind(4, 460)
     assert times.place(WordTime("three", 4, 9, 400, 480)) == WordTime("three", 4, 9, 460, 480)
+
+
+def test_messages_name_what_is_new_in_the_units_of_the_client() -> None:
+    told, offsets = ToldTimes("a"), TextOffsets(utf16=True)
+    offsets.add("\U0001f600 one two")
+    one, two = WordTime("one", 2, 5, 0, 400), WordTime("two", 6, 9, 400, 900)
+    first = told.words_message([one], offsets)
+    assert first is not None
+    assert (first.utterance, [(word.start, word.end) for word in first.words]) == ("a", [(3, 6)])
+    told.rewind(6, math.inf)
+    assert told.words_message([one], offsets) is None
+    assert told.words_message([two], offsets) is not None
+
+
+def test_words_and_shapes_from_elsewhere_count_apart() -> None:
+    told, shape = ToldTimes("a"), VisemeTime("aa", 0)
+    told.restore(0, 0, 1)
+    assert told.visemes_message([shape]) is None
+    assert told.words_message([WordTime("one", 0, 3, 0, 400)], TextOffsets(utf16=False)) is not None
+    told.rewind(3, 0)
+    assert told.visemes_message([shape]) is not None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from fakes.gateway.lone_utterance import RecordedSpeech
 from voxgate.gateway.session.text.accepted_text import AcceptedText, TextMark
 
 
@@ -66,3 +67,16 @@ def test_offsets_follow_in_the_clients_units() -> None:
 def test_the_word_at_an_offset_begins_behind_a_blank() -> None:
     text = text_of("one two three")
     assert [text.word_begin(offset) for offset in (0, 2, 3, 4, 6, 13)] == [0, 0, 0, 4, 4, 8]
+
+
+def test_each_speech_gets_the_text_once() -> None:
+    text, first, second = text_of("one ", None), RecordedSpeech(), RecordedSpeech()
+    text.pass_to(first, text.end)
+    text.add("two ")
+    text.mark_passed()
+    text.add("three")
+    text.pass_to(first, text.end)
+    assert first.calls == ["one ", "<flush>", "three"]
+    text.pass_anew()
+    text.pass_to(second, TextMark(8, 1))
+    assert second.calls == ["one ", "<flush>", "two "]
