@@ -174,7 +174,7 @@ def to_record(utterance: ServerUtterance, protocol: str, key: str, outcome: str)
         voice=utterance.request.voice,
         codec=utterance.audio_format.codec,
         characters=utterance.text.length,
-        audio_s=utterance.sent_s,
+        audio_s=utterance.pacer.sent_samples / utterance.audio_format.sample_rate_hz,
         audio_bytes=utterance.outbox.sent_bytes,
         underruns=figures.underruns,
         underrun_s=figures.underrun_s,

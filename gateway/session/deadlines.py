@@ -29,7 +29,7 @@ class UtteranceDeadlines:
 
     def end_queued(self, utterance: ServerUtterance, now_s: float) -> bool:
         """Ends an utterance that has waited for a slot for too long; returns whether it did."""
-        if now_s + TIMER_SLACK_S < _queue_end_s(utterance):
+        if not utterance.queued or now_s + TIMER_SLACK_S < _queue_end_s(utterance):
             return False
         error = self._admission.capacity_error("no talker slot became free", Limit.QUEUE_WAIT)
         self._termination.fail(utterance, error)
@@ -55,7 +55,8 @@ class UtteranceDeadlines:
 
     def next_wake_s(self, utterance: ServerUtterance) -> float:
         """When the first of these is over; infinity for never."""
-        return min(_queue_end_s(utterance), self._text_end_s(utterance), self._end_s(utterance))
+        until_s = min(self._text_end_s(utterance), self._end_s(utterance))
+        return min(until_s, _queue_end_s(utterance)) if utterance.queued else until_s
 
     def _text_end_s(self, utterance: ServerUtterance) -> float:
         """When it has waited too long for text without sending audio; infinity once its text is complete."""
@@ -64,8 +65,10 @@ class UtteranceDeadlines:
 
     def _end_s(self, utterance: ServerUtterance) -> float:
         """When it has to be over, after a time that grows with the audio sent so far."""
-        return utterance.figures.started_s + self._utterance_timeout_s + DURATION_FACTOR * utterance.sent_s
+        audio_s = utterance.pacer.sent_samples / utterance.audio_format.sample_rate_hz
+        return utterance.figures.started_s + self._utterance_timeout_s + DURATION_FACTOR * audio_s
 
 
 def _queue_end_s(utterance: ServerUtterance) -> float:
-    return utterance.ticket.deadline_s if utterance.ticket is not None and utterance.queued else math.inf
+    """When an utterance that waits for a slot has waited too long."""
+    return utterance.ticket.deadline_s if utterance.ticket is not None else math.inf

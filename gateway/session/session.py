@@ -409,7 +409,7 @@ class ServerSession:
         if self.closing:
             return math.inf
         times_s = [self._timers.next_wake_s(utterance, now_s) for utterance in self.active]
-        times_s += [min(self._deadlines.next_wake_s(utterance), utterance.hold.until_s) for utterance in self.active]
+        times_s += [self._deadlines.next_wake_s(utterance) for utterance in self.active]
         times_s += [self._slots.next_wake_s(utterance, now_s) for utterance in self.active]
         times_s += [self._retractions.next_wake_s(utterance, now_s) for utterance in self.active]
         if not self._deferred:

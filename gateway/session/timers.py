@@ -67,7 +67,7 @@ class UtteranceTimers:
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
         if now_s + TIMER_SLACK_S >= warn_s and utterance.slow_warning_sent:
             return close_s
-        return min(_next_audio_s(utterance, now_s), _starving_s(utterance), warn_s)
+        return min(_next_event_s(utterance, now_s), _starving_s(utterance), warn_s)
 
     def on_write_blocked(self, utterance: ServerUtterance, now_s: float, since_s: float) -> None:
         """Applies the slow-consumer timeout to a write that has been blocked since `since_s`."""
@@ -110,10 +110,10 @@ class UtteranceTimers:
         self._effects.close(self._protocol.slow_consumer_close_code, "slow consumer", _SLOW_CLOSE_TIMEOUT_S)
 
 
-def _next_audio_s(utterance: ServerUtterance, now_s: float) -> float:
-    """When the utterance has a packet to send, or playback to report; infinity for not before another event."""
+def _next_event_s(utterance: ServerUtterance, now_s: float) -> float:
+    """When the utterance has a packet to send, or playback to report, or its hold is over; infinity for never."""
     if utterance.hold.held:
-        return math.inf
+        return utterance.hold.until_s
     samples = utterance.outbox.next_samples
     if samples is not None:
         return utterance.pacer.due_s(samples, now_s)

@@ -112,11 +112,6 @@ class ServerUtterance:
         return self.text.offsets.of(self.text.length)
 
     @property
-    def sent_s(self) -> float:
-        """Seconds of audio sent."""
-        return self.pacer.sent_samples / self.audio_format.sample_rate_hz
-
-    @property
     def sent_in_slot_s(self) -> float:
         """Seconds of audio sent since it got its present slot."""
         return (self.pacer.sent_samples - self._sent_before_slot) / self.audio_format.sample_rate_hz
@@ -182,7 +177,8 @@ class ServerUtterance:
     @property
     def listening_speech(self) -> Speech | None:
         """The speech that gets the client's text now; None while none is open, or another one will follow."""
-        return None if self.retraction.under_way else self.speech
+        retraction = self.retraction
+        return self.speech if retraction.pending is None and retraction.rewinding is None else None
 
     @property
     def text_needs_slot(self) -> bool:
@@ -421,18 +417,14 @@ class ServerUtterance:
 
     def credit(self, now_s: float) -> None:
         """Reports newly played frames to the speech, which generates only so far ahead of them."""
-        played = self._frames_to_credit(now_s)
+        played = self.retraction.frames_to_credit(self.pacer.frames_played(now_s))
         if played > self._frames_credited and self.speech is not None and not self.speech_closed:
             self._frames_credited = played
             self.speech.advance(played)
 
     def credit_due(self, now_s: float) -> bool:
         """Whether `credit` has frames to report."""
-        return self._frames_to_credit(now_s) > self._frames_credited
-
-    def _frames_to_credit(self, now_s: float) -> int:
-        """Frames of the present speech that were played."""
-        return self.retraction.frames_to_credit(self.pacer.frames_played(now_s))
+        return self.retraction.frames_to_credit(self.pacer.frames_played(now_s)) > self._frames_credited
 
     def complete(self) -> DoneMessage | None:
         """Completes the utterance once its last packet has left; returns the closing message, None before that."""
