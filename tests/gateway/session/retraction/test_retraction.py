@@ -119,3 +119,16 @@ def test_while_text_is_to_be_taken_back_a_speech_gets_what_preceded_the_request(
     case.text.add(" four")
     for ended in (False, True):
         assert case.retraction.text_to_pass(ended=ended) == (asked, was_ended)
+
+
+def test_retraction_comes_too_late_where_only_the_end_gives_what_the_client_has_from_elsewhere() -> None:
+    case = Case()
+    case.outbox.skip(1, lambda _: None)
+    case.begin(4)
+    pending = case.retraction.pending
+    assert not case.retraction.on_finished()
+    assert case.retraction.drop() is pending
+    assert not case.retraction.under_way
+    case.outbox.skip(1, lambda _: None, last=True)
+    with pytest.raises(UtteranceEnded):
+        case.begin(4)
