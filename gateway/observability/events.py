@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from voxgate.pipeline.interface import Milestones
 
 from .log import DefectLog
+from .utterance_figures import Turn
 
 DONE = "done"
 INTERRUPTED = "interrupted"
@@ -42,6 +43,8 @@ class UtteranceRecord:
     """Total duration of underruns in seconds."""
     continued: int
     """Times it went on in the next engine after a loss."""
+    turns: Mapping[Turn, int]
+    """How often it was restored, held, continued and retracted."""
     silence_s: float
     """Time without audio because of such losses, which is no underrun."""
     started_s: float
@@ -147,6 +150,7 @@ class UsageLog(Observer):
             "queue_ms": _ms(record.queue_wait_s),
             "underruns": record.underruns,
             "continued": record.continued,
+            "turns": dict(record.turns),
         }
         log.info("utterance over", extra=fields)
 

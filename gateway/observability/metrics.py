@@ -26,6 +26,7 @@ from voxgate.pipeline.interface import EngineState
 from ..errors import Draining, Limit
 from .events import DETACHED, DONE, EXPIRED, INTERRUPTED, REFUSED, RESUMED, Observer, UtteranceRecord
 from .state import GatewayState
+from .utterance_figures import Turn
 
 CONTENT_TYPE: str = CONTENT_TYPE_LATEST
 
@@ -113,6 +114,12 @@ class Metrics(Observer):
             protocol,
             registry=registry,
         )
+        self._turns = Counter(
+            "voxgate_utterance_turns",
+            "Times an utterance was restored from a checkpoint, held, continued after a hold, or text was taken back.",
+            ("protocol", "turn"),
+            registry=registry,
+        )
         self._bytes = Counter(
             "voxgate_audio_bytes", "Audio sent, without message headers.", ("protocol", "codec"), registry=registry
         )
@@ -152,6 +159,8 @@ class Metrics(Observer):
                 series.labels(protocol)
             for outcome in (DONE, INTERRUPTED, _FAILED):
                 self._utterances.labels(protocol, outcome)
+            for turn in Turn:
+                self._turns.labels(protocol, turn.value)
             for code in (AtCapacity.code, EngineLost.code):
                 self._errors.labels(protocol, code)
         for reason in (AtCapacity.code, Draining.code):
@@ -217,6 +226,8 @@ class Metrics(Observer):
         self._underrun_utterances.labels(record.protocol).inc(record.underruns > 0)
         self._underrun_seconds.labels(record.protocol).inc(record.underrun_s)
         self._continued.labels(record.protocol).inc(record.continued)
+        for turn, count in record.turns.items():
+            self._turns.labels(record.protocol, turn.value).inc(count)
         self._silence_seconds.labels(record.protocol).inc(record.silence_s)
         self._characters.labels(record.key).inc(record.characters)
         self._audio.labels(record.key).inc(record.audio_s)

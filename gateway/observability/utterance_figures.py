@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from enum import StrEnum
 
 from voxgate.pipeline.interface import Milestones
 
@@ -10,6 +12,18 @@ _UNDERRUN_MIN_S = 0.01
 """Shorter underruns are timer jitter, which a player's buffer absorbs."""
 _TEXT_LATENCY_S = 0.3
 """Time from new text to audio. An underrun within this time after the talker waited for text is the client's."""
+
+
+class Turn(StrEnum):
+    """What makes an utterance take another course than from its first to its last word."""
+
+    RESTORED = "restored"
+    """It went on from a checkpoint of another gateway."""
+    HELD = "held"
+    CONTINUED = "continued"
+    """It went on after a hold."""
+    RETRACTED = "retracted"
+    """Text of it was taken back."""
 
 
 class UtteranceFigures:
@@ -30,6 +44,7 @@ class UtteranceFigures:
         self.underrun_s = 0.0
         self.continued = 0
         """Times it went on after the loss of the engine."""
+        self.turns: Counter[Turn] = Counter()
         self.silence_s = 0.0
         """Time without audio because of such losses."""
         self._seam = False

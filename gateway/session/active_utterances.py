@@ -179,6 +179,7 @@ def to_record(utterance: ServerUtterance, protocol: str, key: str, outcome: str)
         underruns=figures.underruns,
         underrun_s=figures.underrun_s,
         continued=figures.continued,
+        turns=figures.turns,
         silence_s=figures.silence_s,
         started_s=figures.started_s,
         queued_s=figures.queued_s,

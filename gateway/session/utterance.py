@@ -16,7 +16,7 @@ from ..messages import (
     StartedFormat,
     StartedMessage,
 )
-from ..observability.utterance_figures import UtteranceFigures
+from ..observability.utterance_figures import Turn, UtteranceFigures
 from .admission import Ticket
 from .checkpoints.trail import NO_TRAIL
 from .interruption.hold import Hold
@@ -221,6 +221,7 @@ class ServerUtterance:
         `unsent`: the first sample of packets that were taken and not sent.
         """
         self.state = follow(self.state, Event.HOLD)
+        self.figures.turns[Turn.HELD] += 1
         self._interruption.hold(played_ms, unsent, hold_ms, now_s)
 
     def end_hold(self, now_s: float) -> ContinuedMessage:
@@ -229,6 +230,7 @@ class ServerUtterance:
         if not self.hold.held:
             raise NotHeld(f"utterance {self.name!r} must be held to be continued, and it speaks")
         self.state = state
+        self.figures.turns[Turn.CONTINUED] += 1
         continued, held_s = self._interruption.end_hold(now_s)
         self.active_s = min(now_s, self.active_s + held_s)
         return continued
@@ -264,6 +266,7 @@ class ServerUtterance:
         Then it is to be closed, and `reopen` follows.
         """
         message = self.retraction.take_back(self.speech, cut)
+        self.figures.turns[Turn.RETRACTED] += 1
         if self.speech is None:
             return message
         self.figures.on_speech_replaced(self.speech.milestones)

@@ -13,6 +13,7 @@ from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..errors import NOT_READY_RETRY_MS, QUOTED_CHARACTERS
 from ..messages import Limits, Restore, Start
+from ..observability.utterance_figures import Turn
 from ..settings import Settings, SettingsError
 from .admission import Ticket
 from .checkpoints.trail import Checkpoints, restorable
@@ -178,6 +179,7 @@ class UtteranceFactory:
 def _restore(utterance: ServerUtterance, message: Restore) -> None:
     """Has an utterance go on behind what the client has of it. Raises UnsupportedOption, CheckpointRefused."""
     received = message.received
+    utterance.figures.turns[Turn.RESTORED] += 1
     utterance.trail.restore(message.seed, message.characters)
     utterance.told.restore(received.words, received.words_end_ms, received.visemes)
     utterance.trail.present(message.checkpoint)

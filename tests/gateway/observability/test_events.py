@@ -19,6 +19,7 @@ from voxgate.gateway.observability.events import (
     UsageLog,
     UtteranceRecord,
 )
+from voxgate.gateway.observability.utterance_figures import Turn
 
 TEXT = "Twenty characters it"
 
@@ -214,3 +215,25 @@ def test_one_line_for_each_utterance(caplog: pytest.LogCaptureFixture) -> None:
     told = {name: value for name, value in vars(line).items() if name in ("utterance", "key", "outcome", "ttfa_ms")}
     assert told == {"utterance": "r-1.1", "key": None, "outcome": "engine_lost", "ttfa_ms": None}
     assert (vars(line)["characters"], vars(line)["audio_ms"], vars(line)["queue_ms"]) == (20, 2000, 250)
+
+
+def test_turns_of_an_utterance_are_counted() -> None:
+    async def scene() -> None:
+        notes = RecordingObserver()
+        async with InProcessGateway(ToneScript(frame_s=0.01), observer=notes) as gateway:
+            socket = gateway.connect()
+            socket.put(type="start", utterance="u", voice="ada")
+            socket.put(type="text", utterance="u", text="one two three four five six")
+            await socket.until("started")
+            for _ in range(2):
+                socket.put(type="interrupt", utterance="u", hold_ms=1000)
+            socket.put(type="continue", utterance="u")
+            await socket.until("continued")
+            socket.put(type="retract", utterance="u", characters=8)
+            await socket.until("retracted")
+            socket.put(type="end", utterance="u")
+            await socket.until("done")
+        (record,) = notes.records
+        assert record.turns == {Turn.HELD: 2, Turn.CONTINUED: 1, Turn.RETRACTED: 1}
+
+    run(scene())
