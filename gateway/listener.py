@@ -36,7 +36,7 @@ from .http.routes import (
 from .http.sniffer import ProtocolSniffer
 from .http.streaming import SpeechRoutes
 from .http.voices import voice_routes
-from .messages import CloseCode
+from .messages.connection import CloseCode
 from .observability.events import Observer
 from .protocols.registry import DOCUMENT_ENDPOINTS, SPEECH_ENDPOINTS, WEBSOCKET_ENDPOINTS
 from .session.admission import Admission

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from voxgate.codecs.neural.config import CodecMode
 from voxgate.codecs.pcm import FRAME_MS
 
-from .messages import Limits
+from .messages.connection import Limits
 
 PREFIX = "VOXGATE_"
 """Prefix of the environment variables that set options."""

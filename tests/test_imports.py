@@ -42,10 +42,10 @@ GATEWAY_LAYERS: tuple[tuple[str, ...], ...] = (
     ("session/",),
     ("access/", "observability/", "engine", "shutdown"),
     ("settings",),
-    ("messages", "audio_header"),
-    ("start_fields",),
-    ("resume_messages",),
-    ("message_parsing",),
+    ("messages/client", "messages/server", "audio_header"),
+    ("messages/connection", "messages/start_fields"),
+    ("messages/resumption",),
+    ("messages/",),
     ("errors",),
 )
 TALKER_LAYERS: tuple[tuple[str, ...], ...] = (

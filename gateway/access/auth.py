@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from voxgate.pipeline.errors import BadMessage
 
 from ..errors import QUOTED_CHARACTERS, Forbidden, Unauthorized, UnknownHost
-from ..messages import SUBPROTOCOL
+from ..messages.connection import SUBPROTOCOL
 from ..settings import Settings, SettingsError
 from .caller import Caller, Grant, caller_name
 from .exposure import anonymous_rights

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ..errors import SOCKETS_RETRY_MS, UTTERANCES_RETRY_MS, Forbidden, KeyLimit, Limit, RateLimited
-from ..messages import Quota
+from ..messages.connection import Quota
 from .keys import KeyLimits
 from .rights import Requirement, Right
 from .usage import SharedUsage, TokenBucket

@@ -15,7 +15,7 @@ from ..access.auth import AccessControl, find_credential, origin_and_host
 from ..access.caller import Grant
 from ..access.rights import PUBLIC, Requirement
 from ..errors import SOCKETS_RETRY_MS, Limit
-from ..message_parsing import Model, parse_json
+from ..messages.parsing import Model, parse_json
 from ..observability.log import DefectLog
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..transport.connection_pool import ConnectionPlace

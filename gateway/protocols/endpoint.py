@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 
 from ..access.rights import LIST_VOICES, SPEAK, Requirement
-from ..resume_messages import Resume
+from ..messages.resumption import Resume
 from ..session.protocol import WireProtocol
 from ..session.utterance_factory import UtteranceFactory
 from .one_shot import OneShotProtocol

@@ -10,25 +10,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from voxgate.pipeline.errors import BadMessage
 from voxgate.pipeline.interface import FinishReason
 
-from ..message_parsing import Count, Name, parse_json
-from ..messages import (
+from ..messages.client import End, Interrupt, Start, Text
+from ..messages.connection import CloseCode, SessionMessage
+from ..messages.parsing import Count, Name, parse_json
+from ..messages.server import (
     AcceptedMessage,
-    CloseCode,
     DoneMessage,
-    End,
     ErrorMessage,
-    Interrupt,
     InterruptedMessage,
     ServerMessage,
-    SessionMessage,
-    Start,
     StartedMessage,
-    Text,
 )
+from ..messages.start_fields import INSTRUCTIONS_CHARACTERS, FormatFields
 from ..session.outbox import AudioPacket
 from ..session.protocol import Disconnect, ProtocolAction, ProtocolOutput, WireProtocol
 from ..session.utterance_factory import UtteranceFactory
-from ..start_fields import INSTRUCTIONS_CHARACTERS, FormatFields
 from .endpoint import WebSocketEndpoint
 from .payloads import json_message
 

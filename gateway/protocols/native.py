@@ -6,22 +6,11 @@ from collections.abc import Iterable
 
 from voxgate.pipeline.errors import BadMessage
 
-from ..message_parsing import MessageReference, read_reference
-from ..messages import (
-    SUBPROTOCOL,
-    AcceptedMessage,
-    Auth,
-    CloseCode,
-    Defaults,
-    ErrorMessage,
-    GeneratedMessage,
-    Restore,
-    ServerMessage,
-    SessionMessage,
-    Start,
-    parse_message,
-)
-from ..resume_messages import Received, Resume
+from ..messages.client import Auth, Defaults, Restore, Start, parse_message
+from ..messages.connection import SUBPROTOCOL, CloseCode, SessionMessage
+from ..messages.parsing import MessageReference, read_reference
+from ..messages.resumption import Received, Resume
+from ..messages.server import AcceptedMessage, ErrorMessage, GeneratedMessage, ServerMessage
 from ..session.outbox import AudioPacket
 from ..session.protocol import ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
 from ..session.utterance_factory import UtteranceFactory

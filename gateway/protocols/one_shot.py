@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..messages import CloseCode, DoneMessage, End, ErrorMessage, ServerMessage, Start, Text, WordFields, WordsMessage
+from ..messages.client import End, Start, Text
+from ..messages.connection import CloseCode
+from ..messages.server import DoneMessage, ErrorMessage, ServerMessage, WordFields, WordsMessage
 from ..session.outbox import AudioPacket
 from ..session.protocol import Disconnect, ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
 

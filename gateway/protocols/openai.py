@@ -14,10 +14,11 @@ from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import UnsupportedFormat
 
 from ..errors import QUOTED_CHARACTERS, KeyLimit, RateLimited, Unauthorized
-from ..messages import DoneMessage, Start
+from ..messages.client import Start
+from ..messages.server import DoneMessage
+from ..messages.start_fields import INSTRUCTIONS_CHARACTERS, FormatFields
 from ..session.outbox import AudioPacket
 from ..session.utterance_factory import UtteranceFactory
-from ..start_fields import INSTRUCTIONS_CHARACTERS, FormatFields
 from .catalog import MODEL, NATURAL_SPEED, model_document, read_speed
 from .endpoint import DocumentEndpoint, EndpointRequest, SpeechEndpoint
 from .one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody

@@ -21,7 +21,7 @@ from voxgate.pipeline.errors import (
 )
 
 from ..errors import QUOTED_CHARACTERS, Draining, Forbidden, KeyLimit, RateLimited, Unauthorized, UnknownHost
-from ..messages import ErrorMessage
+from ..messages.server import ErrorMessage
 
 ReportableError = VoxgateError | ErrorMessage
 """An error as it was raised, or as a session reported it: both say code, message, whether to retry, and the limit."""

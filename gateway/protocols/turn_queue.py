@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from voxgate.pipeline.errors import TextTooLong
 
 from ..errors import Limit, RateLimited
-from ..messages import End, Start, Text
+from ..messages.client import End, Start, Text
 from ..session.protocol import ProtocolAction
 
 MAX_HELD_CHARACTERS = 65_536

@@ -32,22 +32,14 @@ from wyoming.tts import (
     SynthesizeVoice,
 )
 
-from ..message_parsing import first_error, quoted_path
-from ..messages import (
-    CloseCode,
-    DoneMessage,
-    End,
-    ErrorMessage,
-    InterruptedMessage,
-    ServerMessage,
-    Start,
-    StartedMessage,
-    Text,
-)
+from ..messages.client import End, Start, Text
+from ..messages.connection import CloseCode
+from ..messages.parsing import first_error, quoted_path
+from ..messages.server import DoneMessage, ErrorMessage, InterruptedMessage, ServerMessage, StartedMessage
+from ..messages.start_fields import FormatFields
 from ..session.outbox import AudioPacket
 from ..session.protocol import Disconnect, ProtocolAction, ProtocolOutput, SendPayload, WireProtocol
 from ..session.utterance_factory import UtteranceFactory
-from ..start_fields import FormatFields
 from .catalog import LANGUAGES, language_from_code
 
 IDLE_S = 60.0

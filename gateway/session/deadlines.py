@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from .. import messages
 from ..errors import Limit, UtteranceTimeout
+from ..messages import server
 from ..settings import Settings
 from .active_utterances import Termination
 from .admission import Admission
@@ -49,7 +49,7 @@ class UtteranceDeadlines:
             return False
         message = f"no text for {self._text_idle_timeout_s:g} s: the utterance is finished with the text received"
         self._effects.send(
-            messages.WarningMessage(code=messages.TEXT_WAITED_OUT, message=message, utterance=utterance.name)
+            server.WarningMessage(code=server.TEXT_WAITED_OUT, message=message, utterance=utterance.name)
         )
         return True
 

@@ -10,7 +10,8 @@ from voxgate.pipeline.errors import VoxgateError
 from voxgate.pipeline.interface import Speech
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
-from ..messages import CloseCode, ErrorMessage, ServerMessage
+from ..messages.connection import CloseCode
+from ..messages.server import ErrorMessage, ServerMessage
 from .protocol import Disconnect, ProtocolOutput, Resumption, SendPayload, WireProtocol
 from .utterance import ServerUtterance
 

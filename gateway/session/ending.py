@@ -8,7 +8,7 @@ from typing import NamedTuple
 from voxgate.pipeline.errors import AtCapacity, VoxgateError
 
 from ..errors import SOCKETS_RETRY_MS, Draining, Limit, Unauthorized
-from ..messages import CloseCode
+from ..messages.connection import CloseCode
 
 
 class Ending(NamedTuple):

@@ -14,9 +14,11 @@ from typing import ClassVar, Protocol
 from voxgate.pipeline.errors import BadMessage, TextTooLong
 
 from ..errors import DuplicateUtterance, NotHeld, RateLimited, UnknownUtterance, UtteranceEnded
-from ..message_parsing import MessageReference
-from ..messages import ClientMessage, CloseCode, ServerMessage
-from ..resume_messages import ResumeOffer
+from ..messages.client import ClientMessage
+from ..messages.connection import CloseCode
+from ..messages.parsing import MessageReference
+from ..messages.resumption import ResumeOffer
+from ..messages.server import ServerMessage
 from .outbox import AudioPacket
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from voxgate.pipeline.errors import GenerationFailed, VoxgateError
 
 from ..errors import UtteranceEnded
-from ..message_parsing import MessageReference
-from ..messages import ClientMessage, CloseCode
+from ..messages.client import ClientMessage
+from ..messages.connection import CloseCode
+from ..messages.parsing import MessageReference
 from .active_utterances import ActiveUtterances, Termination
 from .effects import EffectQueue
 from .lifecycle import IllegalEvent

@@ -23,12 +23,12 @@ from voxgate.pipeline.errors import BadMessage, GenerationFailed, VoxgateError
 from voxgate.pipeline.interface import SpeechChunk
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
-from .. import messages
 from ..access.caller import Caller
 from ..errors import ClientGone, UtteranceEnded
-from ..messages import CloseCode
+from ..messages import client, connection, server
+from ..messages.connection import CloseCode
+from ..messages.resumption import CheckpointParts
 from ..observability.events import Observer
-from ..resume_messages import CheckpointParts
 from .active_utterances import ActiveUtterances, Termination, make_reporters
 from .admission import Admission
 from .deadlines import UtteranceDeadlines
@@ -149,7 +149,7 @@ class ServerSession:
     def open(self, now_s: float) -> None:
         """Sends the first message."""
         self._effects.send(
-            messages.SessionMessage(
+            connection.SessionMessage(
                 session=self.name,
                 default_voice=self._factory.default_voice,
                 formats=FORMATS,
@@ -192,48 +192,48 @@ class ServerSession:
             else:
                 self._execute(action, now_s)
 
-    def _execute(self, message: messages.ClientMessage, now_s: float) -> None:
+    def _execute(self, message: client.ClientMessage, now_s: float) -> None:
         self._refusals.guard(message, partial(self._apply, message, now_s), now_s)
 
-    def _apply(self, message: messages.ClientMessage, now_s: float) -> None:
+    def _apply(self, message: client.ClientMessage, now_s: float) -> None:
         match message:
-            case messages.Text():
+            case client.Text():
                 self._add_text(self._utterances.find(message.utterance), message, now_s)
-            case messages.Ack():
+            case client.Ack():
                 # A late ack is no error: it crossed with the last audio of the utterance, or with its hold.
                 if (found := self._utterances.get(message.utterance)) is not None and not found.hold.held:
                     found.pacer.ack(message.played_samples, now_s)
-            case messages.Start():
+            case client.Start():
                 self._start(message, now_s)
-            case messages.Flush():
+            case client.Flush():
                 utterance = self._utterances.find(message.utterance)
                 if not utterance.text_needs_slot or self._slots.enqueue(utterance, message.id, now_s):
                     utterance.flush(now_s)
                     self._slots.enqueue_again(utterance, message.id, now_s)
-            case messages.End():
+            case client.End():
                 utterance = self._utterances.find(message.utterance)
                 if not utterance.text_needs_slot or self._slots.enqueue(utterance, message.id, now_s):
                     utterance.end(now_s)
                     self._slots.enqueue_again(utterance, message.id, now_s)
-            case messages.Interrupt():
+            case client.Interrupt():
                 self._rate_policy.take("interrupts", now_s)
                 self._interruptions.interrupt(message, now_s)
-            case messages.Continue():
+            case client.Continue():
                 self._rate_policy.take("interrupts", now_s)
                 self._interruptions.end_hold(message, now_s)
-            case messages.Retract():
+            case client.Retract():
                 self._rate_policy.take("starts", now_s)
                 utterance = self._utterances.find(message.utterance)
                 self._retractions.begin(utterance, message.characters, message.id, now_s)
             case CheckpointParts():
                 self._utterances.find(message.utterance).trail.present(message.parts)
-            case messages.Ping():
-                self._effects.send(messages.PongMessage(id=message.id))
-            case messages.AskLimits():
+            case client.Ping():
+                self._effects.send(connection.PongMessage(id=message.id))
+            case client.AskLimits():
                 limits, quota = self._factory.limits, self._caller.quota(now_s)
-                self._effects.send(messages.LimitsMessage(id=message.id, limits=limits, quota=quota))
+                self._effects.send(connection.LimitsMessage(id=message.id, limits=limits, quota=quota))
 
-    def _add_text(self, utterance: ServerUtterance, message: messages.Text, now_s: float) -> None:
+    def _add_text(self, utterance: ServerUtterance, message: client.Text, now_s: float) -> None:
         utterance.check_text(message.text)
         self._caller.charge_text(utterance.trail.uncharged(len(message.text)), now_s)
         if utterance.add_text(message.text, now_s):
@@ -247,7 +247,7 @@ class ServerSession:
         """
         return self._interruptions.answer()
 
-    def _start(self, message: messages.Start, now_s: float) -> None:
+    def _start(self, message: client.Start, now_s: float) -> None:
         if (dictionaries := self._starts.check(message, now_s)) is None:
             self._deferred.append(message)
             load = partial(self._factory.load_dictionaries, message, self._caller.name)
@@ -259,7 +259,7 @@ class ServerSession:
         """The dictionaries of the held `start` are loaded, or could not be: applies it and what follows it."""
         held, self._deferred = self._deferred, deque()
         message = held.popleft()
-        assert isinstance(message, messages.Start)
+        assert isinstance(message, client.Start)
 
         def begin() -> None:
             if isinstance(loaded, VoxgateError):
@@ -284,7 +284,7 @@ class ServerSession:
             return
         for notice in chunk.notices:
             self._effects.send(
-                messages.WarningMessage(code=messages.MARKUP_IGNORED, message=notice, utterance=utterance.name)
+                server.WarningMessage(code=server.MARKUP_IGNORED, message=notice, utterance=utterance.name)
             )
         if utterance.words and (words := utterance.told.words_message(chunk.words, utterance.text.offsets)) is not None:
             self._effects.send(words)
@@ -353,7 +353,7 @@ class ServerSession:
             moves = (self._protocol.checkpoints and ending.moves) or None
             for utterance in self.active:
                 self._timers.send_checkpoint(utterance, math.inf)
-            self._effects.send(messages.GoingAwayMessage(deadline_ms=deadline_ms, restore_elsewhere=moves))
+            self._effects.send(connection.GoingAwayMessage(deadline_ms=deadline_ms, restore_elsewhere=moves))
             self._wake()
 
     def abort(self, ending: Ending = SHUTDOWN) -> None:
@@ -382,7 +382,7 @@ class ServerSession:
         if utterance.queued and utterance.speech is None:
             return
         if self._deadlines.ends_text(utterance, now_s):
-            self._execute(messages.End(type="end", utterance=utterance.name), now_s)
+            self._execute(client.End(type="end", utterance=utterance.name), now_s)
         else:
             self._slots.update(utterance, now_s)
             self._timers.update(utterance, now_s)

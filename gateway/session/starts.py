@@ -7,7 +7,8 @@ import logging
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..access.caller import Caller
-from ..messages import AcceptedMessage, Restore, Start
+from ..messages.client import Restore, Start
+from ..messages.server import AcceptedMessage
 from .active_utterances import ActiveUtterances
 from .effects import EffectQueue
 from .ending import Ending

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from .. import messages
 from ..errors import SlowConsumer
+from ..messages.resumption import CheckpointMessage
+from ..messages.server import StarvingMessage, WarningMessage
 from ..observability.events import DONE
-from ..resume_messages import CheckpointMessage
 from .active_utterances import Termination
 from .effects import EffectQueue, SendAudio, SendProbe
 from .pacer import TIMER_SLACK_S
@@ -53,7 +53,7 @@ class UtteranceTimers:
             if now_s + TIMER_SLACK_S >= _starving_s(utterance):
                 utterance.shortage.tell(now_s)
                 audio_ms = utterance.shortage.audio_ms(now_s)
-                self._effects.send(messages.StarvingMessage(utterance=utterance.name, audio_ms=audio_ms))
+                self._effects.send(StarvingMessage(utterance=utterance.name, audio_ms=audio_ms))
             self._check_slow_consumer(utterance, now_s, warn_s, close_s)
 
     def send_checkpoint(self, utterance: ServerUtterance, now_s: float) -> None:
@@ -90,7 +90,7 @@ class UtteranceTimers:
         elif now_s + TIMER_SLACK_S >= warn_s and not utterance.slow_warning_sent:
             utterance.slow_warning_sent = True
             message = "audio waits for the client to read and play it; generation is paused"
-            self._effects.send(messages.WarningMessage(code="slow_consumer", message=message, utterance=utterance.name))
+            self._effects.send(WarningMessage(code="slow_consumer", message=message, utterance=utterance.name))
 
     def on_detached(self) -> None:
         """The connection is lost and may be replaced: its client is not expected to read."""

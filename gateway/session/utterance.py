@@ -7,7 +7,7 @@ from voxgate.pipeline.errors import EmptyText, TextTooLong
 from voxgate.pipeline.interface import Speech, SpeechChunk, SpeechCut, SpeechRequest
 
 from ..errors import NotHeld
-from ..messages import (
+from ..messages.server import (
     ContinuedMessage,
     DoneMessage,
     GeneratedMessage,

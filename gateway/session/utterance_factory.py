@@ -12,7 +12,8 @@ from voxgate.pipeline.interface import Speech, SpeechRequest, Synthesizer, Voice
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..errors import NOT_READY_RETRY_MS, QUOTED_CHARACTERS
-from ..messages import Limits, Restore, Start
+from ..messages.client import Restore, Start
+from ..messages.connection import Limits
 from ..observability.utterance_figures import Turn
 from ..settings import Settings, SettingsError
 from .admission import Ticket

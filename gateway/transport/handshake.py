@@ -30,7 +30,7 @@ from ..access.auth import (
 )
 from ..access.caller import Grant, caller_name
 from ..errors import QUOTED_CHARACTERS, Unauthorized
-from ..messages import CloseCode
+from ..messages.connection import CloseCode
 from ..observability.events import Observer
 from ..observability.log import DefectLog
 from ..protocols.endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, find_endpoint

@@ -20,8 +20,8 @@ from typing import Protocol, runtime_checkable
 from voxgate.pipeline.errors import BadMessage
 
 from ..errors import ResumeFailed
+from ..messages.resumption import ReceivedMessage, Resume, ResumedMessage, ResumeOffer
 from ..observability.events import DETACHED, EXPIRED, RESUMED, Observer
-from ..resume_messages import ReceivedMessage, Resume, ResumedMessage, ResumeOffer
 from .connection import Socket, SocketClosed
 from .turn_budget import TurnBudget
 

@@ -20,8 +20,8 @@ from ..access.caller import Caller, Grant
 from ..access.caller_share import CallerShare
 from ..access.usage import SharedUsage, TokenBucket
 from ..errors import SOCKETS_RETRY_MS, Draining, Limit, ResumeElsewhere, ResumeFailed
+from ..messages.resumption import Resume
 from ..observability.events import REFUSED, Observer
-from ..resume_messages import Resume
 from ..session.admission import Admission
 from ..session.ending import CROWDED, EXPIRED, LIFETIME, REVOKED
 from ..session.protocol import WireProtocol

@@ -18,7 +18,7 @@ from websockets.protocol import Event, State
 
 from ..access.caller import Grant
 from ..errors import Unauthorized
-from ..messages import CloseCode as GatewayCloseCode
+from ..messages.connection import CloseCode as GatewayCloseCode
 from ..protocols.endpoint import FirstMessageKey
 from ..session.protocol import WireProtocol
 from ..session.utterance_factory import UtteranceFactory

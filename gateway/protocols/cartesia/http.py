@@ -9,7 +9,7 @@ from typing import Any
 
 from voxgate.pipeline.interface import VoiceInfo
 
-from ...messages import DoneMessage, WordFields
+from ...messages.server import DoneMessage, WordFields
 from ...session.outbox import AudioPacket
 from ...session.utterance_factory import UtteranceFactory
 from ..catalog import LANGUAGES

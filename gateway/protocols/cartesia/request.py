@@ -19,10 +19,11 @@ from voxgate.pipeline.errors import (
 )
 
 from ...errors import KeyLimit, TooManyUtterances
-from ...message_parsing import Count
-from ...messages import Start, WordFields
+from ...messages.client import Start
+from ...messages.parsing import Count
+from ...messages.server import WordFields
+from ...messages.start_fields import FormatFields
 from ...session.utterance_factory import UtteranceFactory
-from ...start_fields import FormatFields
 from ..catalog import NATURAL_SPEED, language_from_code, read_speed, read_volume
 from ..reply import Reply, ReportableError, json_reply, retry_headers, status_of
 

@@ -20,14 +20,13 @@ from pydantic import Field
 from voxgate.pipeline.errors import EmptyText
 
 from ...errors import TooManyUtterances
-from ...message_parsing import MessageReference, parse_json, read_id
-from ...messages import (
+from ...messages.client import Flush, Interrupt
+from ...messages.parsing import MessageReference, parse_json, read_id
+from ...messages.server import (
     TEXT_WAITED_OUT,
     AcceptedMessage,
     DoneMessage,
     ErrorMessage,
-    Flush,
-    Interrupt,
     ServerMessage,
     WarningMessage,
     WordFields,

@@ -15,21 +15,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from voxgate.codecs.format import FormatError, OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnsupportedFormat
 
-from ...message_parsing import Count, parse_json
-from ...messages import (
+from ...messages.client import Interrupt, Start
+from ...messages.connection import CloseCode, SessionMessage
+from ...messages.parsing import Count, parse_json
+from ...messages.server import (
     TEXT_WAITED_OUT,
     AcceptedMessage,
-    CloseCode,
     DoneMessage,
     ErrorMessage,
-    Interrupt,
     InterruptedMessage,
     ServerMessage,
-    SessionMessage,
-    Start,
     StartedMessage,
     WarningMessage,
 )
+from ...messages.start_fields import FormatFields
 from ...session.outbox import AudioPacket
 from ...session.protocol import (
     MESSAGE_ERROR_CODES,
@@ -39,7 +38,6 @@ from ...session.protocol import (
     WireProtocol,
 )
 from ...session.utterance_factory import UtteranceFactory
-from ...start_fields import FormatFields
 from ..catalog import MODEL, NATURAL_SPEED, read_query_speed
 from ..endpoint import EndpointRequest, SpeechEndpoint, WebSocketEndpoint, query_number
 from ..one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody

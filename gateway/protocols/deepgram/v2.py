@@ -9,7 +9,7 @@ from typing import Any
 
 from voxgate.pipeline.errors import BadMessage, TextTooLong, UnsupportedOption
 
-from ...messages import ErrorMessage, InterruptedMessage
+from ...messages.server import ErrorMessage, InterruptedMessage
 from ...session.protocol import ProtocolAction, ProtocolOutput
 from ..catalog import MODEL, read_speed
 from ..endpoint import WebSocketEndpoint

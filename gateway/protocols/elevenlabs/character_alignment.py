@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from ...messages import WordFields
+from ...messages.server import WordFields
 
 BLANK = " "
 """Replaces every white-space character: clients split words at this one only."""

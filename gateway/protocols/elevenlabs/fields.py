@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...start_fields import MAX_DICTIONARIES
+from ...messages.start_fields import MAX_DICTIONARIES
 from ..catalog import read_speed
 
 _Id = Annotated[str, Field(min_length=1, max_length=60)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ...messages import DoneMessage, WordFields
+from ...messages.server import DoneMessage, WordFields
 from ...session.outbox import AudioPacket
 from ...session.utterance_factory import UtteranceFactory
 from ..catalog import voice_documents

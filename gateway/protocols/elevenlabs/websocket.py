@@ -19,21 +19,18 @@ from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat, UnsupportedOption
 from voxgate.pipeline.interface import MarkupDialect
 
-from ...message_parsing import parse_json
-from ...messages import (
+from ...messages.client import End, Flush, Interrupt, Start, Text
+from ...messages.connection import CloseCode
+from ...messages.parsing import parse_json
+from ...messages.server import (
     AcceptedMessage,
-    CloseCode,
     DoneMessage,
-    End,
     ErrorMessage,
-    Flush,
-    Interrupt,
     InterruptedMessage,
     ServerMessage,
-    Start,
-    Text,
     WordsMessage,
 )
+from ...messages.start_fields import DEFAULT_MARKUP, FormatFields
 from ...session.outbox import AudioPacket
 from ...session.protocol import (
     MESSAGE_ERROR_CODES,
@@ -44,7 +41,6 @@ from ...session.protocol import (
     WireProtocol,
 )
 from ...session.utterance_factory import UtteranceFactory
-from ...start_fields import DEFAULT_MARKUP, FormatFields
 from ..catalog import NATURAL_SPEED, language_from_code
 from ..endpoint import EndpointRequest, FirstMessageKey, WebSocketEndpoint, query_number
 from ..payloads import base64_text, json_message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from voxgate.pipeline.interface import Speech
 
-from ...messages import ContinuedMessage, InterruptedMessage
+from ...messages.server import ContinuedMessage, InterruptedMessage
 from ..outbox import Outbox
 from ..pacer import Pacer
 from .hold import Hold

@@ -8,7 +8,7 @@ from collections import deque
 from voxgate.pipeline.errors import BadMessage
 
 from ...errors import TooManyUtterances
-from ...messages import Continue, Interrupt
+from ...messages.client import Continue, Interrupt
 from ...observability.events import INTERRUPTED
 from ..active_utterances import ActiveUtterances, Termination
 from ..effects import EffectQueue

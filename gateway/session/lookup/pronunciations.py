@@ -16,7 +16,7 @@ from voxgate.pipeline.errors import AtCapacity, BadMessage, UnknownDictionary
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon, LexiconRule
 from voxgate.pipeline.text.lexicon.store import DictionaryStore, default_id
 
-from ...messages import Start
+from ...messages.client import Start
 from ...settings import Settings, SettingsError
 
 LOAD_TIMEOUT_S = 10.0

@@ -9,7 +9,7 @@ from voxgate.codecs.pcm import FRAME_MS, SAMPLE_RATE_HZ
 from voxgate.pipeline.interface import CodeRun, Speech, SpeechCut
 
 from ...errors import RateLimited, UtteranceEnded
-from ...messages import RetractedMessage
+from ...messages.server import RetractedMessage
 from ..outbox import Outbox
 from ..text.accepted_text import AcceptedText, TextMark
 from .told import ToldTimes

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from voxgate.pipeline.interface import VisemeTime, WordTime
 
-from ...messages import VisemesMessage, WordsMessage
+from ...messages.server import VisemesMessage, WordsMessage
 from ..text.text_offsets import TextOffsets
 
 Item = TypeVar("Item")

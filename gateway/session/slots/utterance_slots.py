@@ -8,9 +8,9 @@ from collections.abc import Callable
 from voxgate.pipeline.errors import EngineLost, EngineNotReady, VoxgateError
 from voxgate.pipeline.interface import Speech
 
-from ... import messages
 from ...access.caller import Caller
-from ...resume_messages import CheckpointMessage
+from ...messages.resumption import CheckpointMessage
+from ...messages.server import ENGINE_RESTARTS, QueuedMessage, WarningMessage
 from ..active_utterances import Termination
 from ..admission import Admission, Ticket
 from ..effects import EffectQueue, ReadSpeech, SuspendSpeech
@@ -84,7 +84,7 @@ class UtteranceSlots:
             self._admit(utterance, ticket, now_s)
         elif ticket.position and utterance.speech is None:  # 0: not known yet
             position, eta_ms = ticket.position, ticket.eta_ms
-            self._effects.send(messages.QueuedMessage(utterance=utterance.name, position=position, eta_ms=eta_ms))
+            self._effects.send(QueuedMessage(utterance=utterance.name, position=position, eta_ms=eta_ms))
 
     def _admit(self, utterance: ServerUtterance, ticket: Ticket, now_s: float) -> None:
         try:
@@ -169,9 +169,7 @@ class UtteranceSlots:
             utterance.lose(now_s)
             if self._loss_timeout_s:
                 message = "the speech engine was lost and restarts; the utterance then goes on from here"
-                self._effects.send(
-                    messages.WarningMessage(code=messages.ENGINE_RESTARTS, message=message, utterance=utterance.name)
-                )
+                self._effects.send(WarningMessage(code=ENGINE_RESTARTS, message=message, utterance=utterance.name))
                 if utterance.renewed:
                     self._resume(utterance, speech, utterance.ticket, now_s)
         if now_s + TIMER_SLACK_S >= self._loss_deadline_s(utterance):

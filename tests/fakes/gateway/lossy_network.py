@@ -18,7 +18,7 @@ from voxgate.gateway.access.caller import Caller, Grant
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.access.rights import Right
 from voxgate.gateway.errors import ResumeFailed
-from voxgate.gateway.messages import ErrorMessage
+from voxgate.gateway.messages.server import ErrorMessage
 from voxgate.gateway.observability.events import Observer
 from voxgate.gateway.protocols.native import NativeProtocol, find_resume
 from voxgate.gateway.session.admission import AdmissionQueue

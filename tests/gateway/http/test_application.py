@@ -20,7 +20,7 @@ from voxgate.gateway.access.rights import SPEAK
 from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.application import HttpApplication, RouteGroup, max_body_bytes, read_json
 from voxgate.gateway.http.sniffer import ProtocolSniffer
-from voxgate.gateway.messages import Flush
+from voxgate.gateway.messages.client import Flush
 from voxgate.gateway.transport.connection_pool import ConnectionPlace, ConnectionPool
 from voxgate.gateway.transport.turn_budget import TURN_BYTES, TurnBudget
 from voxgate.pipeline.errors import AtCapacity

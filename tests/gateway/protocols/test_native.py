@@ -10,7 +10,7 @@ from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.gateway.packet_encoder import s16le
 from fakes.pipeline.tone_synthesizer import tone_pcm
 from fakes.virtual_time import run
-from voxgate.gateway.messages import CAPABILITIES
+from voxgate.gateway.messages.connection import CAPABILITIES
 from voxgate.gateway.observability.events import Observer, UtteranceRecord
 from voxgate.gateway.protocols.native import NativeProtocol, find_key
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from voxgate.gateway.errors import RateLimited
-from voxgate.gateway.messages import End, Start, Text
+from voxgate.gateway.messages.client import End, Start, Text
 from voxgate.gateway.protocols.turn_queue import MAX_HELD_CHARACTERS, MAX_WAITING_TURNS, TurnQueue
 from voxgate.pipeline.errors import TextTooLong
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes.gateway.in_process import InProcessGateway
 from fakes.virtual_time import run
-from voxgate.gateway.messages import Start
+from voxgate.gateway.messages.client import Start
 from voxgate.gateway.protocols.one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
 from voxgate.gateway.session.ending import REVOKED
 

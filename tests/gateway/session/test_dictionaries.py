@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from fakes.gateway.in_process import InProcessGateway, say
 from fakes.virtual_time import run
-from voxgate.gateway.messages import Start
+from voxgate.gateway.messages.client import Start
 from voxgate.gateway.session.lookup.pronunciations import Pronunciations
 from voxgate.pipeline.errors import AtCapacity, UnknownDictionary, VoxgateError
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon, LexiconRule

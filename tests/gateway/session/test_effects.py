@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
-from voxgate.gateway.messages import CloseCode, PongMessage, ServerMessage
+from voxgate.gateway.messages.connection import CloseCode, PongMessage
+from voxgate.gateway.messages.server import ServerMessage
 from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.session.effects import CloseSocket, CloseSpeech, EffectQueue, ReadSpeech, SendAudio, SendMessage
 from voxgate.gateway.session.protocol import Disconnect, ProtocolOutput, SendPayload

@@ -8,7 +8,7 @@ import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway
 from fakes.pipeline.tone_synthesizer import ToneSpeech, ToneSynthesizer
 from fakes.virtual_time import run
-from voxgate.gateway.start_fields import DEFAULT_MARKUP
+from voxgate.gateway.messages.start_fields import DEFAULT_MARKUP
 from voxgate.pipeline.interface import MarkupDialect, SpeechChunk, SpeechRequest
 
 ELEVENLABS = "/v1/text-to-speech/ada/stream-input?output_format=pcm_24000"

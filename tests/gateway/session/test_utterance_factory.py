@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from voxgate.codecs import opus
 from voxgate.codecs.encode import PacketEncoder
-from voxgate.gateway.messages import Start
+from voxgate.gateway.messages.client import Start
 from voxgate.gateway.session.utterance_factory import UtteranceFactory, check_configured_voices
 from voxgate.gateway.settings import Settings, SettingsError
 from voxgate.pipeline.errors import UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption, VoxgateError

@@ -14,8 +14,8 @@ from voxgate.client.errors import SessionLost
 from voxgate.gateway.access.caller import Grant
 from voxgate.gateway.audio_header import AudioHeader
 from voxgate.gateway.errors import ResumeElsewhere
+from voxgate.gateway.messages.resumption import Resume
 from voxgate.gateway.observability.events import DETACHED, EXPIRED, REFUSED, RESUMED, Observer
-from voxgate.gateway.resume_messages import Resume
 from voxgate.gateway.transport.resumption import (
     CONFIRM_MESSAGES,
     CONTESTED_S,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from voxgate.gateway.messages import WordFields
+from voxgate.gateway.messages.server import WordFields
 from voxgate.gateway.protocols.elevenlabs.character_alignment import CharacterAlignment, CharacterTimes
 
 

@@ -15,7 +15,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSynthesizer, tone_pc
 from fakes.waiting import DEADLINE_S, until
 from voxgate.codecs.encode import PacketEncoder
 from voxgate.gateway.audio_header import AudioHeader
-from voxgate.gateway.messages import DoneMessage, WordFields
+from voxgate.gateway.messages.server import DoneMessage, WordFields
 from voxgate.gateway.protocols.elevenlabs import http as elevenlabs_http
 from voxgate.gateway.server import Gateway
 from voxgate.gateway.session import timers as patience

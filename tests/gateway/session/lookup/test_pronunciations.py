@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from voxgate.gateway.messages import Start
+from voxgate.gateway.messages.client import Start
 from voxgate.gateway.session.lookup import pronunciations as module
 from voxgate.gateway.session.lookup.pronunciations import Pronunciations, load_rules
 from voxgate.gateway.settings import Settings, SettingsError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from voxgate.gateway.messages.start_fields import DEFAULT_MARKUP
 from voxgate.gateway.session.slots.speakable import EXAMINED_CHARACTERS, SpeakableText
-from voxgate.gateway.start_fields import DEFAULT_MARKUP
 
 
 @pytest.mark.parametrize(

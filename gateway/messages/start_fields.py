@@ -10,7 +10,7 @@ from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.interface import MAX_RATE, MAX_VOLUME, MIN_RATE, MarkupDialect
 from voxgate.pipeline.text.lexicon.lexicon import MAX_SPOKEN_CHARACTERS, MAX_TERM_CHARACTERS
 
-from .message_parsing import Count, MessageId, Name, StrictMessage
+from .parsing import Count, MessageId, Name, StrictMessage
 
 
 class SamplingFields(StrictMessage):

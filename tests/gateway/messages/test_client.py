@@ -1,4 +1,4 @@
-"""Messages of the native protocol: parsing, encoding, and the header of audio packets."""
+"""Messages from the client: parsing, errors that name the invalid field, and the pipeline's request of a start."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.codecs.format import OutputFormat
-from voxgate.gateway import messages
-from voxgate.gateway.audio_header import AUDIO_HEADER_BYTES, AudioHeader
 from voxgate.gateway.errors import QUOTED_CHARACTERS
-from voxgate.gateway.messages import parse_message
-from voxgate.pipeline.errors import BadMessage, TextTooLong
+from voxgate.gateway.messages.client import Start, parse_message
+from voxgate.pipeline.errors import BadMessage
 from voxgate.pipeline.interface import TextLayout
 
 START = {"type": "start", "utterance": "a"}
@@ -120,7 +118,7 @@ def test_refused_numbers_are_named_and_texts_are_not(number: float) -> None:
 
 def test_defaults_of_start() -> None:
     start = parse_message(json.dumps(START))
-    assert isinstance(start, messages.Start)
+    assert isinstance(start, Start)
     assert start.format.audio_format() == OutputFormat("opus", 24_000, 32_000, 80)
     request = start.request("bob")
     assert (request.voice, request.language, request.seed, request.max_frames) == ("bob", "auto", None, None)
@@ -129,7 +127,7 @@ def test_defaults_of_start() -> None:
 
 def test_request_has_every_option_of_start() -> None:
     start = parse_message(json.dumps(GOOD[1]))
-    assert isinstance(start, messages.Start)
+    assert isinstance(start, Start)
     request = start.request("bob")
     assert (request.voice, request.language, request.instructions) == ("ada", "english", "slowly")
     assert (request.seed, request.max_frames) == (0, 100)
@@ -178,54 +176,19 @@ def test_damaged_messages_raise_only_bad_message() -> None:
     assert max(map(len, reasons)) <= QUOTED_CHARACTERS
 
 
-def test_encoded_message_leaves_out_absent_fields() -> None:
-    error = messages.ErrorMessage.of(TextTooLong(10, 12), utterance="a")
-    assert json.loads(error.encode()) == {
-        "type": "error",
-        "code": "text_too_long",
-        "message": "the text of an utterance must have at most 10 characters, got 12",
-        "retryable": False,
-        "utterance": "a",
-        "limit": 10,
-        "received": 12,
-    }
-    assert json.loads(messages.PongMessage().encode()) == {"type": "pong"}
-
-
 def test_request_follows_layout_and_trim_silence() -> None:
-    plain = messages.Start(type="start", utterance="a")
+    plain = Start(type="start", utterance="a")
     assert plain.request("v").layout is TextLayout.STREAMING
     assert plain.request("v").trim_silence
     assert not plain.request("v", trim_silence=False).trim_silence
-    asked = messages.Start(type="start", utterance="a", layout="non_streaming", trim_silence=False)
+    asked = Start(type="start", utterance="a", layout="non_streaming", trim_silence=False)
     assert asked.request("v").layout is TextLayout.NON_STREAMING
     assert not asked.request("v").trim_silence
 
 
 def test_client_overrides_the_default_of_normalise() -> None:
-    plain = messages.Start(type="start", utterance="a")
+    plain = Start(type="start", utterance="a")
     assert [plain.request("v", normalise=default).normalise for default in (False, True)] == [False, True]
     for wanted in (False, True):
-        asked = messages.Start(type="start", utterance="a", normalise=wanted)
+        asked = Start(type="start", utterance="a", normalise=wanted)
         assert [asked.request("v", normalise=default).normalise for default in (False, True)] == [wanted, wanted]
-
-
-def test_audio_header_has_the_documented_bytes() -> None:
-    packed = AudioHeader(0x01020304, 0x0A0B0C0D, 0x1122334455667788, 0x0780, first=True, last=True).pack()
-    assert packed == bytes.fromhex("01 03 8007 04030201 0d0c0b0a 8877665544332211")
-    assert len(packed) == AUDIO_HEADER_BYTES
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.integers(0, 65535),
-       st.booleans(), st.booleans(), st.binary(max_size=8))  # fmt: skip
-def test_audio_header_round_trip(
-    number: int, seq: int, pts: int, samples: int, first: bool, last: bool, payload: bytes
-) -> None:
-    header = AudioHeader(number, seq, pts, samples, first, last)
-    assert AudioHeader.unpack(header.pack() + payload) == (header, payload)
-
-
-@pytest.mark.parametrize("message", [b"", bytes(19), b"\x02" + bytes(19)])
-def test_invalid_audio_header_is_refused(message: bytes) -> None:
-    with pytest.raises(ValueError, match="audio"):
-        AudioHeader.unpack(message)

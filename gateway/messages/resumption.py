@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from .message_parsing import Count, MessageId, StrictMessage, UtteranceId
+from .parsing import Count, GatewayMessage, MessageId, StrictMessage, UtteranceId
 
 Secret = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
@@ -82,13 +82,9 @@ class CheckpointParts(StrictMessage):
     parts: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-class CheckpointMessage(StrictMessage):
+class CheckpointMessage(GatewayMessage):
     """Gateway: the next part of the checkpoint of an utterance."""
 
     type: Literal["checkpoint"] = "checkpoint"
     utterance: str
     part: str
-
-    def encode(self) -> str:
-        """Returns the JSON text of the message."""
-        return self.model_dump_json()

@@ -10,7 +10,7 @@ import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.pipeline.errors import BadMessage
 
-from .errors import QUOTED_CHARACTERS
+from ..errors import QUOTED_CHARACTERS
 
 UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 MessageId = Annotated[str, StringConstraints(max_length=128)]
@@ -23,6 +23,14 @@ class StrictMessage(BaseModel):
     """A message without unknown fields and without conversions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class GatewayMessage(StrictMessage):
+    """A message to the client."""
+
+    def encode(self) -> str:
+        """Returns the JSON text of the message, without fields that are None."""
+        return self.model_dump_json(exclude_none=True)
 
 
 @dataclass(frozen=True, slots=True)
