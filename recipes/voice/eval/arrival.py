@@ -11,9 +11,9 @@ from voxgate.pipeline.interface import SamplingOptions
 
 from . import plan as texts
 from .figures import FRAME_S
+from .judging.sound import speech_extent
 from .plan import EvaluationText
 from .session import Speaker, SynthesizedUtterance
-from .sound import speech_extent
 
 WORDS_PER_S = (3.0, 6.0, 12.0)
 _CONCURRENT = 2

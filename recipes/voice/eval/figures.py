@@ -9,9 +9,9 @@ from statistics import fmean
 import numpy as np
 
 from . import plan as texts
+from .judging.scoring import Score, said_twice, score
 from .measurements import SOURCE, Measurement, MeasurementLog, UtteranceKey
 from .plan import Task
-from .scoring import Score, said_twice, score
 
 
 def share_interval(counts: Sequence[float], totals: Sequence[float], draws: int = 2000) -> tuple[float, float]:

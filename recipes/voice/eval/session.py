@@ -23,10 +23,10 @@ from voxgate.pipeline.interface import FinishReason, SamplingOptions, Speech, Sp
 from voxgate.pipeline.synthesizer import QwenSynthesizer
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
-from . import judge
+from .judging import judge
+from .judging.sound import drift_db, resampled, speech_extent
 from .measurements import Measurement, MeasurementLog
 from .plan import Task
-from .sound import drift_db, resampled, speech_extent
 from .sources import Sources
 
 CONCURRENT_UTTERANCES = 12

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eval.judge import Judgement
+from eval.judging.judge import Judgement
 from eval.measurements import VOICE, MeasurementLog, UtteranceKey
 from eval.plan import EvaluationText, Task
 from eval.run import require_measured

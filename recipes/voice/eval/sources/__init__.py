@@ -14,7 +14,7 @@ from train.speech.reading import Reading
 from train.speech.synthesis import GAIN, sentence
 from voxgate.codecs.pcm import SAMPLE_RATE_HZ
 
-from ..sound import resampled
+from ..judging.sound import resampled
 from . import flite, kokoro
 
 VOICES = (hibari.VOICE, *kokoro.VOICES, *flite.VOICES)

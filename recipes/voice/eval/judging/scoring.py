@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .plan import spoken as spoken_form
-from .plan import words
+from ..plan import spoken as spoken_form
+from ..plan import words
 
 _VARIANTS = {"alright": "all right", "ok": "okay", "mr": "mister", "mrs": "missus", "ms": "miss", "email": "e mail"}
 """Spellings that the judge and the spoken form write differently."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from eval.sound import drift_db, level_db, resampled, speech_extent
+from eval.judging.sound import drift_db, level_db, resampled, speech_extent
 
 
 def sound(*parts: tuple[float, float]) -> np.ndarray:

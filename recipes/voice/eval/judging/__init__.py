@@ -1,0 +1,1 @@
+"""Judges of one utterance: its words, the opinion of listeners, its speaker, its silences and its level."""
