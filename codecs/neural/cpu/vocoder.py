@@ -32,8 +32,19 @@ MIN_BLOCK_LINES = 96
 
 
 @jit
-def _block_lines(width: int, lines: int) -> int:
-    return min(max(BLOCK_NUMBERS // width, MIN_BLOCK_LINES), lines)
+def _inputs_behind_history(x: Array, history: Array, slots: Array, offset: int, reach: int) -> Array:
+    """Returns the last `reach` inputs of each stream; behind them are unwritten lines for those of `x`."""
+    lines, inputs = x.shape
+    buffer = np.empty((reach * len(slots) + lines, inputs), x.dtype)
+    load_history(history, slots, offset, reach, buffer)
+    return buffer
+
+
+@jit
+def _block_of_products(x: Array, w: Array) -> Array:
+    """Returns memory for the products of as many lines of `x` with `w` as are computed at once."""
+    width = w.shape[0] * PANEL
+    return np.empty((min(max(BLOCK_NUMBERS // width, MIN_BLOCK_LINES), len(x)), width), x.dtype)
 
 
 def _convolve(
@@ -59,17 +70,14 @@ def _convolve(
     rows, outputs = len(slots), out.shape[1]
     reach = (taps - 1) * dilation
     begin = reach * rows
-    buffer = np.empty((begin + lines, inputs), x.dtype)
-    load_history(history, slots, offset, reach, buffer)
+    buffer = _inputs_behind_history(x, history, slots, offset, reach)
     if len(gain):
         activate(x, 0, lines, frequency, gain, buffer, begin)
     else:
         copy_lines(x, buffer, begin)
-    width = w.shape[0] * PANEL
-    block = _block_lines(width, lines)
-    products = np.empty((block, width), x.dtype)
-    for first in range(0, lines, block):
-        count = min(block, lines - first)
+    products = _block_of_products(x, w)
+    for first in range(0, lines, len(products)):
+        count = min(len(products), lines - first)
         multiply(buffer, first, count, taps, dilation * rows, inputs, w, products)
         for n in range(count):
             step, row = divmod(first + n, rows)
@@ -106,13 +114,11 @@ def _residual_unit(
     rows = len(slots)
     reach = (taps - 1) * dilation
     begin = reach * rows
-    buffer = np.empty((begin + lines, channels), x.dtype)
-    load_history(history, slots, offset, reach, buffer)
-    width = w.shape[0] * PANEL
-    block = _block_lines(width, lines)
-    branch, update = np.empty((block, width), x.dtype), np.empty((block, width), x.dtype)
-    for first in range(0, lines, block):
-        count = min(block, lines - first)
+    buffer = _inputs_behind_history(x, history, slots, offset, reach)
+    branch = _block_of_products(x, w)
+    update = np.empty_like(branch)
+    for first in range(0, lines, len(branch)):
+        count = min(len(branch), lines - first)
         activate(x, first, count, frequency, gain, buffer, begin + first)
         multiply(buffer, first, count, taps, dilation * rows, channels, w, branch)
         add_bias_and_activate(branch, count, bias, inner_frequency, inner_gain)
@@ -137,8 +143,7 @@ def _conv_next(
     """Adds narrow(gelu(widen(norm(depthwise(x))))) to `x`. `depthwise`: [kernel, channels]."""
     lines, channels = x.shape
     rows, reach = len(slots), len(depthwise) - 1
-    buffer = np.empty((reach * rows + lines, channels), x.dtype)
-    load_history(history, slots, offset, reach, buffer)
+    buffer = _inputs_behind_history(x, history, slots, offset, reach)
     copy_lines(x, buffer, reach * rows)
     normed = np.empty((lines, channels), x.dtype)
     for line in range(lines):
@@ -190,14 +195,12 @@ def _output_conv(
 
     `w`: [inputs, taps] in panels, so that one product has all taps and an output is the sum of a diagonal.
     """
-    lines, inputs = x.shape
-    rows, reach = len(slots), taps - 1
+    lines, rows, reach = len(x), len(slots), taps - 1
     begin = reach * rows
-    buffer = np.empty((begin + lines, inputs), x.dtype)
-    load_history(history, slots, offset, reach, buffer)
+    buffer = _inputs_behind_history(x, history, slots, offset, reach)
     activate(x, 0, lines, frequency, gain, buffer, begin)
-    products = np.empty((begin + lines, w.shape[0] * PANEL), x.dtype)
-    product(buffer, begin + lines, w, products)
+    products = np.empty((len(buffer), w.shape[0] * PANEL), x.dtype)
+    product(buffer, len(buffer), w, products)
     for row in range(rows):
         for step in range(pcm.shape[1]):
             total = bias[0]
