@@ -15,7 +15,14 @@ import websockets
 from fakes.waiting import DEADLINE_S
 
 ROOT = Path(__file__).parents[1]
-CLIENT_FILES = ("voxgate.js", "voxgate_socket.js", "voxgate_restore.js")
+CLIENT_FILES = (
+    "voxgate.js",
+    "voxgate_audio.js",
+    "voxgate_errors.js",
+    "voxgate_restore.js",
+    "voxgate_socket.js",
+    "voxgate_utterance.js",
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 FOLDERS = PROJECT["tool"]["setuptools"]["package-dir"].values()
 

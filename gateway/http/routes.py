@@ -138,7 +138,14 @@ _CONTENT_TYPES = {
 }
 
 
-CLIENT_FILES = ("voxgate.js", "voxgate_socket.js", "voxgate_restore.js")
+CLIENT_FILES = (
+    "voxgate.js",
+    "voxgate_audio.js",
+    "voxgate_errors.js",
+    "voxgate_restore.js",
+    "voxgate_socket.js",
+    "voxgate_utterance.js",
+)
 """Files of the JavaScript client."""
 
 

@@ -5,12 +5,12 @@
 // sends again what the gateway has not. Where the session is gone, or its gateway shuts down, another gateway goes on with
 // the utterances. What is above it sees neither a gap nor a repetition.
 
+import { parseAudio } from "./voxgate_audio.js";
+import { VoxgateError } from "./voxgate_errors.js";
 import { SentUtterances } from "./voxgate_restore.js";
 
 export const SPEECH_PATH = "/v1/speech";
 const SUBPROTOCOL = "voxgate.v1"; // means that unknown messages and fields are ignored
-const HEADER_BYTES = 20;
-const HEADER_VERSION = 1;
 const KEPT_CHARACTERS = 1 << 20; // messages unsent or unconfirmed; with more, a lost connection ends the session
 const CONFIRM_BYTES = 65_536; // received, after which they are confirmed at once; the gateway stops at four times as many
 const CONFIRM_MS = 1000; // after which any received message is confirmed
@@ -28,18 +28,7 @@ const LOSS_CODES = new Set([1006, 1011]); // no close frame; no answer to a ping
 const MOVABLE_CODES = new Set([1001, 1012]); // of a gateway that ends, after which utterances go on at another one
 const SESSION_MESSAGES = new Set(["limits", "interrupt"]); // about no single utterance, sent to another gateway too
 
-/**
- * @typedef {object} Audio one audio message
- * @property {"audio"} type
- * @property {boolean} first
- * @property {boolean} last
- * @property {number} samples in this message
- * @property {number} number of the utterance
- * @property {number} seq counts messages from 0
- * @property {number} pts samples before this message
- * @property {Uint8Array} payload
- * @property {number} [skip_samples] decoded samples to drop at its start, because they were heard before a hold
- */
+/** @typedef {import("./voxgate_audio.js").Audio} Audio */
 
 /**
  * @typedef {{session(message: any): void, control(message: any): void, audio(packet: Audio): void,
@@ -47,50 +36,6 @@ const SESSION_MESSAGES = new Set(["limits", "interrupt"]); // about no single ut
  *   expecting?(): boolean}} Handlers of a SpeechSocket: `connection` is called when the connection is lost and another one
  *   is being opened, and when that one is, `moved` to another gateway or not; `expecting` says whether silence means a loss
  */
-
-/** Any failure of a session or an utterance. */
-export class VoxgateError extends Error {
-  /**
-   * @param {string} code a code of docs/protocol.md, or `unreachable`, `session_lost`, `protocol_violation`, `timeout`
-   * @param {string} message
-   * @param {{id?: string, retryable?: boolean, retry_after_ms?: number, partial_audio?: boolean, param?: string, reached?: string, characters?: number}} [more]
-   */
-  constructor(code, message, more = {}) {
-    super(`${message} (${code})`);
-    this.name = "VoxgateError";
-    this.code = code;
-    this.retryable = more.retryable === true;
-    this.retryAfterMs = more.retry_after_ms ?? null;
-    this.partialAudio = more.partial_audio === true;
-    this.param = more.param ?? null;
-    this.reached = more.reached ?? null; // the limit that refused it
-    this.messageId = more.id ?? null; // of the call that was refused, such as "text-3"
-    this.characters = more.characters ?? null; // of the text, accepted when a message was refused
-  }
-}
-
-/**
- * Reads a binary message. Throws VoxgateError (`protocol_violation`).
- * @param {ArrayBuffer} buffer
- * @returns {Audio}
- */
-export function parseAudio(buffer) {
-  const view = new DataView(buffer);
-  if (buffer.byteLength < HEADER_BYTES || view.getUint8(0) !== HEADER_VERSION) {
-    throw new VoxgateError("protocol_violation", "binary message must be an audio message of version 1");
-  }
-  const flags = view.getUint8(1);
-  return {
-    type: "audio",
-    first: (flags & 1) !== 0,
-    last: (flags & 2) !== 0,
-    samples: view.getUint16(2, true),
-    number: view.getUint32(4, true),
-    seq: view.getUint32(8, true),
-    pts: Number(view.getBigUint64(12, true)),
-    payload: new Uint8Array(buffer, HEADER_BYTES),
-  };
-}
 
 /**
  * The WebSocket URL of an address such as `host:8000`, `http://host:8000` or `wss://host/v1/speech`.
