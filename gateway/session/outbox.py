@@ -244,6 +244,6 @@ class SpeechEncoder:
         self._outbox.close()
 
     def renew(self) -> None:
-        """Another speech follows, which begins anew."""
+        """Another speech follows, which begins again."""
         self._encoder = self._encoder.renew()
         self.frames = self._samples = 0

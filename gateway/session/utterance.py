@@ -277,7 +277,7 @@ class ServerUtterance:
         return message
 
     def has_nothing_to_queue_for(self) -> bool:
-        """Judges the text that is left anew; returns whether it waits for a slot without anything to say."""
+        """Judges again what text is left; returns whether it waits for a slot without anything to say."""
         self._speakable = SpeakableText(self.request.markup)
         return not self._speakable.push(str(self.text)) and self.state is State.QUEUED
 

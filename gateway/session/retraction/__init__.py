@@ -1,1 +1,1 @@
-"""Text that was not spoken yet is taken back, and the speech is begun anew behind what was."""
+"""Text that was not spoken yet is taken back, and the speech begins again behind what was."""

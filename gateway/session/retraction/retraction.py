@@ -113,7 +113,7 @@ class Retraction:
         void_from = kept if cut is None else cut.characters if cut.divides else self._text.word_begin(kept)
         removed = self._text.take_back(kept, pending.end, flush_at)
         samples = None
-        self._text.pass_anew()
+        self._text.pass_again()
         if cut is not None:
             assert speech is not None
             self.rewinding = Rewinding(cut.past, speech.seed, cut.characters if cut.divides else kept)

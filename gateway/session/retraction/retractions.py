@@ -1,4 +1,4 @@
-"""Takes text back that was not spoken yet: when the place of the cut is known, the speech is begun anew up to there."""
+"""Takes text back that was not spoken yet: when the place of the cut is known, the speech begins again up to there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which words and mouth shapes a client has of those that a speech reports, which may begin anew."""
+"""Which words and mouth shapes a client has of those that a speech reports, which may begin again."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class AcceptedText:
         """The speech has got all of it, as it came."""
         self._passed = self.end
 
-    def pass_anew(self) -> None:
+    def pass_again(self) -> None:
         """Another speech follows, which has got nothing yet."""
         self._passed = TextMark()
 

@@ -60,7 +60,7 @@ def train(args: argparse.Namespace) -> None:
     if args.start_discriminators is not None:
         try:
             training.discriminators.load_state_dict(load_weights(args.start_discriminators))
-        except RuntimeError as error:  # they learn anew within minutes; a restart would cost as much
+        except RuntimeError as error:  # they learn again within minutes; a restart would cost as much
             print(f"{args.start_discriminators} has discriminators of another form: {error}"[:300], flush=True)
     if cuda and not args.eager:
         torch.backends.cudnn.benchmark = True  # all shapes are constant

@@ -77,6 +77,6 @@ def test_each_speech_gets_the_text_once() -> None:
     text.add("three")
     text.pass_to(first, text.end)
     assert first.calls == ["one ", "<flush>", "three"]
-    text.pass_anew()
+    text.pass_again()
     text.pass_to(second, TextMark(8, 1))
     assert second.calls == ["one ", "<flush>", "two "]
