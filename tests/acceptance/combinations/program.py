@@ -10,7 +10,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .actions import ACTIONS, open_socket
+from .actions import ACTIONS
+from .actions.connections import open_socket
 
 PAUSES_S = (0.0, 0.0001, 0.02, 0.3, 1.2, 3.5, 6.0, 12.0, 31.0)
 PAUSE_WEIGHTS = (50, 10, 12, 12, 8, 3, 3, 1, 1)
