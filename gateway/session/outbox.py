@@ -124,6 +124,11 @@ class Outbox:
         """Whether packets are still to come that the client has got."""
         return bool(self._repeats or self._skipped)
 
+    @property
+    def repeats(self) -> int:
+        """Packets still to come that the client has got."""
+        return self._repeats + self._skipped
+
     def skip(self, packets: int, on_skip: Callable[[int], None], *, last: bool = False) -> None:
         """Drops the next packets, which the client has got elsewhere, the `last` of all included or not.
 

@@ -37,6 +37,12 @@ class PendingRetraction:
     """Whether no audio follows."""
     waits: bool = False
     """Whether nothing changes before more audio comes."""
+    repeats: int = -1
+    """Packets that were still to be made again when the speech last advanced."""
+    advanced_s: float = 0.0
+    """When that was."""
+    looked_s: float = -math.inf
+    """When it was last judged whether it had advanced."""
 
 
 @dataclass(slots=True)
@@ -82,6 +88,18 @@ class Retraction:
         """Whether the speech has made again what was sent elsewhere, or before the last retraction."""
         return self.rewinding is None and not self._outbox.repeating
 
+    def is_stuck(self, speech: Speech | None, now_s: float, limit_s: float) -> bool:
+        """Whether `speech` has spoken all its text and yet not made again what was sent, for `limit_s` by now.
+
+        The client then has audio that its text does not give, or pretends to.
+        """
+        pending, repeats = self.pending, self._outbox.repeats
+        assert pending is not None  # `begin` was called
+        if repeats != pending.repeats or self.rewinding is not None or speech is None or not speech.waiting_for_text:
+            pending.repeats, pending.advanced_s = repeats, now_s
+        pending.looked_s = now_s
+        return now_s - pending.advanced_s >= limit_s
+
     def text_to_pass(self, *, ended: bool) -> tuple[TextMark, bool]:
         """Returns up to where a speech gets the text, and whether that is ended; `ended`: whether all of it is."""
         if self.pending is None:
@@ -110,7 +128,9 @@ class Retraction:
             kept, flush_at = max(kept, cut.characters), cut.characters
         elif cut is not None and pending.ended and kept == pending.end.characters:
             flush_at = kept  # as the end was: what follows is another generation
-        void_from = kept if cut is None else cut.characters if cut.divides else self._text.word_begin(kept)
+        void_from = kept
+        if cut is not None:  # what follows may continue the word before
+            void_from = self._text.word_begin(cut.characters if cut.divides else kept)
         removed = self._text.take_back(kept, pending.end, flush_at)
         samples = None
         self._text.pass_again()

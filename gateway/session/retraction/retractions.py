@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
-from voxgate.pipeline.errors import GenerationFailed
+from voxgate.pipeline.errors import CheckpointRefused, GenerationFailed
 from voxgate.pipeline.interface import SpeechCut
 
 from ..active_utterances import Termination
@@ -15,6 +15,11 @@ from ..slots.utterance_slots import UtteranceSlots
 from ..utterance import ServerUtterance
 
 log = logging.getLogger(__name__)
+
+STUCK_S = 2.0
+"""Seconds without progress after which a speech that waits for text is not expected to make again what was sent."""
+LOOK_INTERVAL_S = 0.25
+"""Seconds between looks at whether it has advanced, which is no event of the session."""
 
 
 class Retractions:
@@ -41,7 +46,12 @@ class Retractions:
 
     def _update(self, utterance: ServerUtterance, now_s: float) -> None:
         pending = utterance.retraction.pending
-        if pending is None or not utterance.retraction.can_cut:
+        if pending is None:
+            return
+        if not utterance.retraction.can_cut:
+            if utterance.retraction.is_stuck(utterance.speech, now_s, STUCK_S):
+                reason = "the text before a retraction must give the audio messages that were received of it"
+                self._termination.fail(utterance, CheckpointRefused(reason))
             return
         cut = None
         if (speech := utterance.speech) is not None:
@@ -72,6 +82,8 @@ class Retractions:
     def next_wake_s(self, utterance: ServerUtterance, now_s: float) -> float:
         """When `update` has something to do; infinity for not before another event."""
         pending = utterance.retraction.pending
-        if pending is None or not utterance.retraction.can_cut:
+        if pending is None:
             return math.inf
+        if not utterance.retraction.can_cut:
+            return pending.looked_s + LOOK_INTERVAL_S
         return pending.deadline_s if pending.waits else now_s

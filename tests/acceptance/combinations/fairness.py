@@ -183,8 +183,7 @@ class SlotWitness(Witness):
                     continue
                 if each.speech is None or not each.speech.waiting_for_text:
                     continue
-                audio_s = (each.pacer.sent_samples - each._sent_before_slot) / each._format.sample_rate_hz
-                if now_s - granted_s - audio_s >= self._wait_s:
+                if now_s - granted_s - each.sent_in_slot_s >= self._wait_s:
                     yield session._caller.name
 
     def _absent(self, waiting: Ticket, now_s: float) -> Iterator[str]:

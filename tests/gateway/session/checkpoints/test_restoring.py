@@ -170,6 +170,26 @@ def test_text_cannot_be_taken_back_where_the_end_was_sent_elsewhere() -> None:
     run(scene())
 
 
+def test_text_that_cannot_give_the_audio_received_fails_instead_of_holding_its_slot() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT, slots=1) as gateway:
+            before = await spoken_for(gateway, 0.5)
+            before.disconnect()
+            after, other = dial(gateway), dial(gateway)
+            received = {"messages": 1}  # of no text at all
+            options = {"format": PCM, "voice": "ada", "seed": SEED, "words": True, "characters": 0}
+            after.put(type="restore", utterance="u", checkpoint=parts(before)[:1], received=received, **options)
+            after.put(type="retract", utterance="u", characters=0)
+            after.put(type="text", utterance="u", text=TEXT)
+            after.put(type="end", utterance="u")
+            await after.until("started")
+            say(other)
+            assert (await after.until("error"))["code"] == "checkpoint_refused"
+            await other.until("done")
+
+    run(scene())
+
+
 def test_the_head_comes_directly_behind_started_and_parts_cost_little() -> None:
     async def scene() -> None:
         expected = await undisturbed()

@@ -73,6 +73,13 @@ def test_text_before_the_cut_is_kept_and_the_cut_flushed() -> None:
     assert not case.retraction.can_cut
 
 
+def test_word_at_whose_end_the_text_is_cut_is_void_since_more_may_follow_it() -> None:
+    case = Case()
+    case.begin(7)
+    answer = case.retraction.take_back(case.speech, cut(7))
+    assert (answer.characters, answer.void_from, answer.flush_at) == (7, 4, 7)
+
+
 def test_cut_that_does_not_divide_voids_the_last_word_and_flushes_only_at_an_end() -> None:
     for ended, kept, flush_at in ((False, 13, None), (True, 13, 13), (True, 10, None)):
         case = Case()
