@@ -140,6 +140,8 @@ class ToneSpeech:
         self._script = owner.script
         self._cap = request.max_frames or owner.script.max_frames
         self._speakable = 0
+        self._last_word = -1
+        """Where the last word began whose time was reported."""
         self._alignment_turns = owner.script.alignment_turns
         self._ended = False
         self._failure: Exception | None = None
@@ -328,7 +330,9 @@ class ToneSpeech:
             begin, end = offset, len(self.text) if end < 0 else end
             offset = end + 1
             frame = int(max(begin, end - 1) * per_frame)
-            if end > begin and first <= frame < last:
+            # A flush within a frame may have had it spoken before the word that ends in it came.
+            if end > begin and (first <= frame < last or (frame < first and begin > self._last_word)):
+                self._last_word = begin
                 begin_ms = int(begin * per_frame) * FRAME_MS
                 words.append(WordTime(self.text[begin:end], begin, end, begin_ms, (frame + 1) * FRAME_MS))
         return words
