@@ -26,6 +26,8 @@ from voxgate.gateway.workers.speech_process import SpeechProcess
 DEMO = Path(str(files("voxgate.voices"))) / "demo"
 COMMAND = [sys.executable, "-m", "voxgate.cli.serve_worker"]
 TEXT = "Some words to be said one after another in a long row of them. " * 30
+SESSIONS = {"plain": "", "resume": "?resume=new", "checkpoints": "?resume=new&checkpoints=1"}
+CONFIRM_BYTES = 1 << 16
 CONTINUATION, TEXT_FRAME, BINARY_FRAME, CLOSE, PING = 0, 1, 2, 8, 9
 
 
@@ -36,13 +38,16 @@ class MinimalClient:
         self._port, self._options = port, options
         self.first_s: float | None = None
         self.messages = 0
+        self._received = 0
+        """All messages of the gateway, which a session that can be resumed keeps until they are confirmed."""
+        self._unconfirmed_bytes = 0
         self.error: str | None = None
 
     async def listen(self) -> None:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
         key = base64.b64encode(os.urandom(16)).decode()
         self._writer.write(
-            f"GET /v1/speech HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"GET /v1/speech{SESSIONS[self._options.session]} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
         )
         await self._reader.readuntil(b"\r\n\r\n")
@@ -67,6 +72,8 @@ class MinimalClient:
         elif length == 127:
             (length,) = struct.unpack("!Q", await self._reader.readexactly(8))
         payload, opcode = await self._reader.readexactly(length), first & 15
+        if self._options.session != "plain" and opcode in (TEXT_FRAME, BINARY_FRAME):
+            self._confirm(length)
         if opcode == BINARY_FRAME:
             self.messages += 1
             self.first_s = self.first_s or time.monotonic() - began_s
@@ -76,6 +83,13 @@ class MinimalClient:
             self.error = message.get("code")
             return False
         return opcode != CLOSE
+
+    def _confirm(self, length: int) -> None:
+        self._received += 1
+        self._unconfirmed_bytes += length
+        if self._unconfirmed_bytes > CONFIRM_BYTES:
+            self._unconfirmed_bytes = 0
+            self._send(TEXT_FRAME, json.dumps({"type": "received", "messages": self._received}).encode())
 
     def _send(self, opcode: int, payload: bytes) -> None:
         """Send a frame masked with zeros, which costs no time."""
@@ -138,6 +152,7 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, default=20.0, help="time of a step of the engine")
     parser.add_argument("--codec", default="pcm", choices=("pcm", "opus"))
     parser.add_argument("--pacing", default="playback", choices=("playback", "none"))
+    parser.add_argument("--session", default="plain", choices=SESSIONS, help="what the clients ask for")
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     uvloop.run(measure(options, sys.argv[1:]) if options.port is None else listen(options.port, options))
