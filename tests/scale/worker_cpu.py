@@ -47,8 +47,9 @@ class MinimalClient:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
         key = base64.b64encode(os.urandom(16)).decode()
         self._writer.write(
-            f"GET /v1/speech{SESSIONS[self._options.session]} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+            f"GET /v1/speech{SESSIONS[self._options.session]} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
+            f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n"
+            "Sec-WebSocket-Version: 13\r\n\r\n".encode()
         )
         await self._reader.readuntil(b"\r\n\r\n")
         options = self._options

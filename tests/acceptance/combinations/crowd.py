@@ -102,7 +102,8 @@ class Insistent:
             if received.started_s is not None:
                 self.waited_s = received.started_s - asked_s
                 return
-            if received.outcome != "at_capacity":
+            if received.outcome == "at_capacity":
+                self.refusals += 1
+            elif not (received.outcome == "lost" and received.may_be_lost):
                 return
-            self.refusals += 1
             await asyncio.sleep(max(0.0, received.asked_s + RETRY_S - world.loop.time()))

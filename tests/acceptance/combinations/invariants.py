@@ -142,7 +142,8 @@ def _utterance_fault(world: World, received: ReceivedUtterance) -> str:
     if received.outcome != "done":
         if received.outcome == "at_capacity" and received.started_s is not None and received not in world.held:
             return "at_capacity after it was started"
-        return "" if received.outcome in allowed else f"ended by {received.outcome} {received.end}"
+        lost = received.outcome == "lost" and received.may_be_lost
+        return "" if lost or received.outcome in allowed else f"ended by {received.outcome} {received.end}"
     assert received.started_s is not None, "audio follows `started`"
     if "engine lost" in world.happened or received in world.disturbed:
         return ""  # it went on in the next engine or on the next connection, to the sample

@@ -7,6 +7,8 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from voxgate.gateway.transport.resumption import HEARD_MESSAGES
+
 from ..testbed.expected_audio import ReceivedUtterance
 from ..testbed.raw_websocket import PATH, TEXT, frame, upgrade_request
 from .peers import HOST, Listener
@@ -40,6 +42,8 @@ class LossyListener(Listener):
         """All messages: the gateway says how many of them it has received."""
         self._count = 0
         """Messages of the gateway."""
+        self._audio = self._audio_confirmed = 0
+        """Of these, messages with audio since the last loss, and how many of them were confirmed."""
         self._unconfirmed_bytes = 0
         self._confirm_timer: asyncio.TimerHandle | None = None
         self._lost: asyncio.Future[None]
@@ -52,6 +56,8 @@ class LossyListener(Listener):
         """
         loop = asyncio.get_running_loop()
         self.losing, self._lost = True, loop.create_future()
+        away = self.resumed and self._audio_confirmed < HEARD_MESSAGES  # for the gateway, since the loss before
+        self._audio = self._audio_confirmed = 0
         self.transport.pause_reading()
         await asyncio.sleep(silent_s)
         self.transport.abort()
@@ -63,6 +69,8 @@ class LossyListener(Listener):
             await asyncio.sleep(RETRY_S)
         self._disturb()
         if self.losing:
+            for each in self.received.values():
+                each.may_be_lost = away
             self.losing = False
             super().connection_lost(None)
 
@@ -104,6 +112,7 @@ class LossyListener(Listener):
             self.transport.write(b"".join(frames))
 
     def take_audio(self, payload: bytes) -> None:
+        self._audio += 1
         self._take_one(len(payload))
         super().take_audio(payload)
 
@@ -132,4 +141,5 @@ class LossyListener(Listener):
             self._confirm_timer.cancel()
         self._unconfirmed_bytes, self._confirm_timer = 0, None
         if not (self.losing or self.closed.done()):
+            self._audio_confirmed = self._audio
             self.send(type="received", messages=self._count)

@@ -53,6 +53,8 @@ class ReceivedUtterance:
     end: dict[str, Any] = field(default_factory=dict)
     """The message that ended it."""
     playback: Playback = field(default_factory=lambda: Playback(RATE_HZ))
+    may_be_lost: bool = False
+    """Whether its session may end with its connection, because connections were lost one soon after the other."""
     disorder: str = ""
     """The first error in the numbering of its messages."""
     _digest: Any = field(default_factory=hashlib.sha256)
