@@ -15,6 +15,7 @@ from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.session.admission import AdmissionQueue, Ticket
 from voxgate.gateway.session.lifecycle import State
 from voxgate.gateway.session.session import ServerSession
+from voxgate.gateway.transport.resumption import POLL_S
 from voxgate.pipeline.errors import AtCapacity
 
 PRESENCE_S = 60.0
@@ -57,7 +58,8 @@ class SlotWitness(Witness):
     7. A place is taken away only in a full queue, from the caller with most, for one that then has no more.
     8. No time in the queue ends while an utterance on hold or without text has had its slot without audio for as long,
        unless its client does not read or has lost its connection, which have limits of their own. Of the latter: none
-       ends while a session has had a slot without a connection for `ABSENT_S` before it began.
+       ends while a session has had a slot without a connection for `ABSENT_S` before it began, unless it is too short
+       for the two looks after which such a session ends.
     """
 
     def __init__(
@@ -195,7 +197,7 @@ class SlotWitness(Witness):
             tickets = [each.ticket for each in session.active if each.ticket is not None]
             granted_s = min((each.granted_s for each in tickets if each.granted_s is not None), default=math.inf)
             kept_s = min(now_s - granted_s, self._absent_s(session))
-            if kept_s >= ABSENT_S + self._wait_s and waiting not in tickets:
+            if kept_s >= ABSENT_S + self._wait_s > ABSENT_S + 2 * POLL_S and waiting not in tickets:
                 yield session._caller.name
 
     def _forget(self) -> None:
