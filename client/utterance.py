@@ -44,7 +44,8 @@ CONTROL_CALLS = ("ack", "interrupt", "continue", "retract")
 """Kinds of calls that are not about the text."""
 HOLD_SLACK_S = 1.0
 """Seconds between looks whether a hold that is over was prolonged by `continue`, whose answer is under way."""
-AFTER_END_CODES = frozenset({"unknown_utterance", "utterance_ended"})
+UNKNOWN_CODE = "unknown_utterance"
+AFTER_END_CODES = frozenset({UNKNOWN_CODE, "utterance_ended"})
 """Codes of answers to messages that the gateway received after the utterance's end."""
 MESSAGE_REFUSED_CODES = frozenset(
     {FRAGMENT_REFUSED_CODE, *AFTER_END_CODES, "bad_message", "duplicate_utterance", "not_held", "rate_limited"}
@@ -326,6 +327,9 @@ class Utterance:
                 await self._receive_error(event)
                 return
             case Started():
+                if self._asking is not None:
+                    self._asking.cancel()
+                    self._asking = None
                 again, self._restoring_until_s = self.started is not None, None
                 self.started, self.format = event, event.format
                 if again:
@@ -429,13 +433,14 @@ class Utterance:
                 self._events.close()
 
     async def _receive_error(self, error: SpeechError) -> None:
+        call, _, number = (error.message_id or "").partition("-")
+        refuses_message = call != "" and error.code in MESSAGE_REFUSED_CODES
         if error.code in AFTER_END_CODES:
-            if error.message_id is not None and self._restoring:
+            if error.code == UNKNOWN_CODE and call and self._restoring:
                 return  # of a message that is sent again once a gateway goes on with the utterance
-        elif self._asks_again(error):
+        elif not refuses_message and self._asks_again(error):
             return
-        call = (error.message_id or "").partition("-")[0]
-        if call == "retract" and self._retractions and error.code in MESSAGE_REFUSED_CODES:
+        if call == "retract" and self._retractions and refuses_message:
             _settle(self._retractions.popleft(), error)
             self.sent.forget(error.message_id or "")
             return
@@ -450,7 +455,11 @@ class Utterance:
         elif answers and self._interrupt_answer is not None and not self._interrupt_answer.done():
             self._interrupt_answer.set_exception(error)
             self._hold_refused()
-        if error.code == FRAGMENT_REFUSED_CODE or error.code in AFTER_END_CODES or (refused and self._survives(call)):
+        if (
+            error.code == FRAGMENT_REFUSED_CODE
+            or error.code in AFTER_END_CODES
+            or (refused and self._survives(call, number))
+        ):
             if error.code not in AFTER_END_CODES and call not in CONTROL_CALLS:
                 self._refused_call = error
                 self.sent.forget(error.message_id or "")
@@ -460,9 +469,12 @@ class Utterance:
             self.fail(error)
             self._ended_by_error = error.code not in MESSAGE_REFUSED_CODES
 
-    def _survives(self, call: str) -> bool:
-        """Whether the utterance goes on when that call is refused: the caller still learns of it."""
-        return call in CONTROL_CALLS or (call in TEXT_CALLS and not self._text_ended)
+    def _survives(self, call: str, number: str) -> bool:
+        """Whether the utterance goes on when that call is refused: the caller still learns of it.
+
+        It does not where text is refused that was sent again by itself, as number 0.
+        """
+        return call in CONTROL_CALLS or (call in TEXT_CALLS and number != "0" and not self._text_ended)
 
     def _raise_refusal(self) -> None:
         refused, self._refused_call = self._refused_call, None

@@ -5,6 +5,8 @@ import { Decoder, Player, Recording } from "./playback.js";
 
 const ACK_MS = 250;
 const INTERRUPT_TIMEOUT_MS = 2000;
+const AFTER_END_CODES = new Set(["unknown_utterance", "utterance_ended"]);
+const PAUSE_REFUSED_CODES = new Set(["bad_message", "rate_limited", "not_held"]); // the utterance goes on as it was
 let count = 0;
 
 // `on` has changed(), finished(), interrupted(message, utterance, pauseIsOver), queued(message), error(message), words(list)
@@ -180,8 +182,8 @@ export class Speech {
         break;
       case "error":
         if (message.code === "text_too_long") this.on.error(message);
-        else if (message.code === "utterance_ended" && current.paused) this.endHold();
-        else if (/^(pause|continue)-/.test(message.id)) this.pauseRefused(message);
+        else if (AFTER_END_CODES.has(message.code) && current.paused) this.endHold();
+        else if (/^(pause|continue)-/.test(message.id) && PAUSE_REFUSED_CODES.has(message.code)) this.pauseRefused(message);
         else if (current.interrupting) this.close({ text_spoken: current.text, text_remaining: "" });
         else this.fail(message);
         break;

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from voxgate.pipeline.interface import Milestones
 
 from .log import DefectLog
-from .utterance_figures import Turn
+from .utterance_figures import Change
 
 DONE = "done"
 INTERRUPTED = "interrupted"
@@ -43,7 +43,7 @@ class UtteranceRecord:
     """Total duration of underruns in seconds."""
     continued: int
     """Times it went on in the next engine after a loss."""
-    turns: Mapping[Turn, int]
+    changes: Mapping[Change, int]
     """How often it was restored, held, continued and retracted."""
     silence_s: float
     """Time without audio because of such losses, which is no underrun."""
@@ -150,7 +150,7 @@ class UsageLog(Observer):
             "queue_ms": _ms(record.queue_wait_s),
             "underruns": record.underruns,
             "continued": record.continued,
-            "turns": dict(record.turns),
+            "changes": dict(record.changes),
         }
         log.info("utterance over", extra=fields)
 

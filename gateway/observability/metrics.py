@@ -26,7 +26,7 @@ from voxgate.pipeline.interface import EngineState
 from ..errors import Draining, Limit
 from .events import DETACHED, DONE, EXPIRED, INTERRUPTED, REFUSED, RESUMED, Observer, UtteranceRecord
 from .state import GatewayState
-from .utterance_figures import Turn
+from .utterance_figures import Change
 
 CONTENT_TYPE: str = CONTENT_TYPE_LATEST
 
@@ -114,10 +114,10 @@ class Metrics(Observer):
             protocol,
             registry=registry,
         )
-        self._turns = Counter(
-            "voxgate_utterance_turns",
+        self._changes = Counter(
+            "voxgate_utterance_changes",
             "Times an utterance was restored from a checkpoint, held, continued after a hold, or text was taken back.",
-            ("protocol", "turn"),
+            ("protocol", "change"),
             registry=registry,
         )
         self._bytes = Counter(
@@ -159,8 +159,8 @@ class Metrics(Observer):
                 series.labels(protocol)
             for outcome in (DONE, INTERRUPTED, _FAILED):
                 self._utterances.labels(protocol, outcome)
-            for turn in Turn:
-                self._turns.labels(protocol, turn.value)
+            for change in Change:
+                self._changes.labels(protocol, change.value)
             for code in (AtCapacity.code, EngineLost.code):
                 self._errors.labels(protocol, code)
         for reason in (AtCapacity.code, Draining.code):
@@ -226,8 +226,8 @@ class Metrics(Observer):
         self._underrun_utterances.labels(record.protocol).inc(record.underruns > 0)
         self._underrun_seconds.labels(record.protocol).inc(record.underrun_s)
         self._continued.labels(record.protocol).inc(record.continued)
-        for turn, count in record.turns.items():
-            self._turns.labels(record.protocol, turn.value).inc(count)
+        for change, count in record.changes.items():
+            self._changes.labels(record.protocol, change.value).inc(count)
         self._silence_seconds.labels(record.protocol).inc(record.silence_s)
         self._characters.labels(record.key).inc(record.characters)
         self._audio.labels(record.key).inc(record.audio_s)

@@ -14,8 +14,8 @@ _TEXT_LATENCY_S = 0.3
 """Time from new text to audio. An underrun within this time after the talker waited for text is the client's."""
 
 
-class Turn(StrEnum):
-    """What makes an utterance take another course than from its first to its last word."""
+class Change(StrEnum):
+    """What can happen to an utterance beside its text being spoken."""
 
     RESTORED = "restored"
     """It went on from a checkpoint of another gateway."""
@@ -44,7 +44,7 @@ class UtteranceFigures:
         self.underrun_s = 0.0
         self.continued = 0
         """Times it went on after the loss of the engine."""
-        self.turns: Counter[Turn] = Counter()
+        self.changes: Counter[Change] = Counter()
         self.silence_s = 0.0
         """Time without audio because of such losses."""
         self._seam = False

@@ -166,6 +166,7 @@ def make_reporters(
 def to_record(utterance: ServerUtterance, protocol: str, key: str, outcome: str) -> UtteranceRecord:
     """Returns the figures of an utterance for the observers."""
     figures, speech = utterance.figures, utterance.speech
+    sent_here = max(0, utterance.pacer.sent_samples - utterance.pacer.skipped_samples)
     return UtteranceRecord(
         id=utterance.id,
         protocol=protocol,
@@ -174,12 +175,12 @@ def to_record(utterance: ServerUtterance, protocol: str, key: str, outcome: str)
         voice=utterance.request.voice,
         codec=utterance.audio_format.codec,
         characters=utterance.text.length,
-        audio_s=utterance.pacer.sent_samples / utterance.audio_format.sample_rate_hz,
+        audio_s=sent_here / utterance.audio_format.sample_rate_hz,
         audio_bytes=utterance.outbox.sent_bytes,
         underruns=figures.underruns,
         underrun_s=figures.underrun_s,
         continued=figures.continued,
-        turns=figures.turns,
+        changes=dict(figures.changes),
         silence_s=figures.silence_s,
         started_s=figures.started_s,
         queued_s=figures.queued_s,

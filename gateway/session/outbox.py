@@ -204,13 +204,16 @@ class Outbox:
             return packet
         payload, samples, self.fixed_samples = self._waiting.popleft()
         self.waiting_samples -= samples
+        last = self._closed and not self._waiting
+        if last:
+            self.fixed_samples = math.inf
         header = AudioHeader(
             self._number,
             self._seq,
             self._pts,
             samples,
             first=self._seq == 0,
-            last=self._closed and not self._waiting,
+            last=last,
         )
         self._seq += 1
         self._pts += samples

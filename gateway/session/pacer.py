@@ -113,6 +113,11 @@ class Pacer:
         self._sent += samples
         self._skipped = self._anchor = self._limit = self._sent
 
+    @property
+    def skipped_samples(self) -> int:
+        """Samples of the packets that the client has got elsewhere."""
+        return self._skipped
+
     def stop(self, samples: int) -> None:
         """Stops the clock where the client has stopped to play, until the first packet after `rewind`."""
         self._anchor = self._limit = samples

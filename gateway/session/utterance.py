@@ -16,7 +16,7 @@ from ..messages.server import (
     StartedFormat,
     StartedMessage,
 )
-from ..observability.utterance_figures import Turn, UtteranceFigures
+from ..observability.utterance_figures import Change, UtteranceFigures
 from .admission import Ticket
 from .checkpoints.trail import NO_TRAIL
 from .interruption.hold import Hold
@@ -172,7 +172,10 @@ class ServerUtterance:
         """Whether it has given its slot up and now has to ask for one (`enqueue`)."""
         if self.hold.held or self.ticket is not None or self.state not in (State.SUSPENDED, State.SUSPENDED_ENDED):
             return False
-        return (speech := self.listening_speech) is not None and speech.needs_slot
+        # One of which text is to be taken back has to make again what was sent, before it can be cut.
+        repeats = self.retraction.pending is not None and not self.retraction.can_cut
+        speech = self.speech if repeats and self.retraction.rewinding is None else self.listening_speech
+        return speech is not None and speech.needs_slot
 
     @property
     def listening_speech(self) -> Speech | None:
@@ -221,7 +224,7 @@ class ServerUtterance:
         `unsent`: the first sample of packets that were taken and not sent.
         """
         self.state = follow(self.state, Event.HOLD)
-        self.figures.turns[Turn.HELD] += 1
+        self.figures.changes[Change.HELD] += 1
         self._interruption.hold(played_ms, unsent, hold_ms, now_s)
 
     def end_hold(self, now_s: float) -> ContinuedMessage:
@@ -230,7 +233,7 @@ class ServerUtterance:
         if not self.hold.held:
             raise NotHeld(f"utterance {self.name!r} must be held to be continued, and it speaks")
         self.state = state
-        self.figures.turns[Turn.CONTINUED] += 1
+        self.figures.changes[Change.CONTINUED] += 1
         continued, held_s = self._interruption.end_hold(now_s)
         self.active_s = min(now_s, self.active_s + held_s)
         return continued
@@ -266,7 +269,7 @@ class ServerUtterance:
         Then it is to be closed, and `reopen` follows.
         """
         message = self.retraction.take_back(self.speech, cut)
-        self.figures.turns[Turn.RETRACTED] += 1
+        self.figures.changes[Change.RETRACTED] += 1
         if self.speech is None:
             return message
         self.figures.on_speech_replaced(self.speech.milestones)

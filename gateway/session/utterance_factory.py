@@ -14,7 +14,7 @@ from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 from ..errors import NOT_READY_RETRY_MS, QUOTED_CHARACTERS
 from ..messages.client import Restore, Start
 from ..messages.connection import Limits
-from ..observability.utterance_figures import Turn
+from ..observability.utterance_figures import Change
 from ..settings import Settings, SettingsError
 from .admission import Ticket
 from .checkpoints.trail import Checkpoints, restorable
@@ -180,7 +180,7 @@ class UtteranceFactory:
 def _restore(utterance: ServerUtterance, message: Restore) -> None:
     """Has an utterance go on behind what the client has of it. Raises UnsupportedOption, CheckpointRefused."""
     received = message.received
-    utterance.figures.turns[Turn.RESTORED] += 1
+    utterance.figures.changes[Change.RESTORED] += 1
     utterance.trail.restore(message.seed, message.characters)
     utterance.told.restore(received.words, received.words_end_ms, received.visemes)
     utterance.trail.present(message.checkpoint)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from fakes.gateway.protocol_server import FakeGateway, error_message
+from fakes.virtual_time import run
 from fakes.waiting import DEADLINE_S
 from voxgate.client import (
     Audio,
@@ -363,6 +364,29 @@ async def test_held_utterance_ends_as_interrupted_when_another_gateway_takes_ove
 
 
 FIGURES = {"characters": 4, "void_from": 4, "flush_at": 4, "samples": 1, "audio_ms": 2}
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_refused_message_does_not_have_a_moved_utterance_begin_again(begun: bool) -> None:
+    async def scene() -> None:
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        utterance = Utterance("u", AudioFormat(), send)
+        await utterance.send("hello there ")
+        list(utterance.restore(deadline_s=30))
+        await utterance.send("more ")
+        if begun:
+            await utterance.receive(Started(1, "hum", "auto", 7, AudioFormat(), 1920))
+        sent.clear()
+        refusal = SpeechError("rate_limited", "too much text", retryable=True, message_id="text-2", retry_after_ms=10)
+        await utterance.receive(refusal)
+        await asyncio.sleep(5)
+        assert sent == []
+
+    run(scene())
 
 
 async def test_text_is_taken_back(gateway: FakeGateway) -> None:

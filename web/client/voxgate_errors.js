@@ -2,8 +2,10 @@
 
 // These answer a mistake of the client, which the next connection would meet again (docs/protocol.md, "Errors").
 export const MISTAKE_CLOSE_CODES = new Set([1003, 1007, 1008, 1009]);
+// Answers to messages that the gateway received after the end of their utterance.
+export const AFTER_END = new Set(["unknown_utterance", "utterance_ended"]);
 // After these codes the gateway continues the utterance, and so does this client.
-export const NON_FATAL = new Set(["text_too_long", "unknown_utterance", "utterance_ended"]);
+export const NON_FATAL = new Set(["text_too_long", ...AFTER_END]);
 // After these the gateway continues it too, but text may be missing.
 export const MESSAGE_REFUSED = new Set(["bad_message", "duplicate_utterance", "not_held", "rate_limited"]);
 export const REFUSES_MESSAGE = new Set([...NON_FATAL, ...MESSAGE_REFUSED]);

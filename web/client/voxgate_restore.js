@@ -3,12 +3,12 @@
 // It sees every message of a session in both directions. What is above it sees no second `started`, no parts of
 // checkpoints, and the numbers of the first gateway.
 
+import { AFTER_END, MESSAGE_REFUSED } from "./voxgate_errors.js";
+
 const TEXT_CHARACTERS = 8000; // of text in one message when it is sent again
 const PARTS_CHARACTERS = 16_000; // of checkpoint parts in one message
 const RESTORE_PAUSE_MS = 250; // least pause before a gateway that had no room for an utterance is asked again
 const FIRST_OWN_NUMBER = 2 ** 31; // numbers for utterances that start after a move, which no gateway gives
-const AFTER_END_CODES = new Set(["unknown_utterance", "utterance_ended"]);
-const MESSAGE_REFUSED_CODES = new Set(["bad_message", "duplicate_utterance", "rate_limited", "not_held"]);
 
 const codePoints = (text) => [...text].length;
 const length = (text, utf16) => (utf16 ? text.length : codePoints(text));
@@ -109,7 +109,8 @@ export class SentUtterances {
 
   started(entry, message) {
     const again = entry.started !== null;
-    entry.restoringUntil = 0;
+    clearTimeout(entry.timer);
+    [entry.restoringUntil, entry.timer] = [0, 0];
     this.byNumber.set(message.number, entry);
     if (!again) entry.number = this.moved ? this.nextNumber++ : message.number;
     entry.started = message;
@@ -119,20 +120,21 @@ export class SentUtterances {
   // Returns whether the error is passed on.
   failed(entry, message) {
     const { code, utterance } = message;
-    if (!entry.started && (code === "draining" || (entry.refused && AFTER_END_CODES.has(code)))) {
+    if (!entry.started && (code === "draining" || (entry.refused && AFTER_END.has(code)))) {
       entry.refused = true; // another gateway will begin it
       return false;
     }
-    if (AFTER_END_CODES.has(code)) {
+    if (AFTER_END.has(code)) {
       // Of a message that is sent again once a gateway goes on with the utterance.
-      if (message.id !== undefined && (entry.restoringUntil || entry.timer)) return false;
+      if (code === "unknown_utterance" && message.id !== undefined && (entry.restoringUntil || entry.timer)) return false;
       if (entry.heldUntil && message.id?.startsWith("continue-")) this.active.delete(utterance);
       if (message.id?.startsWith("retract-")) this.forget(entry, message.id);
       return !entry.repeat;
     }
-    if (this.asksAgain(entry, message)) return false;
+    const refusesMessage = message.id !== undefined && MESSAGE_REFUSED.has(code);
+    if (!refusesMessage && this.asksAgain(entry, message)) return false;
     if (code === "text_too_long") this.forget(entry, message.id);
-    else if (MESSAGE_REFUSED_CODES.has(code) && message.id !== undefined) this.forget(entry, message.id);
+    else if (refusesMessage) this.forget(entry, message.id);
     else this.active.delete(utterance);
     return true;
   }

@@ -88,8 +88,8 @@ class Retraction:
         """Whether the speech has made again what was sent elsewhere, or before the last retraction."""
         return self.rewinding is None and not self._outbox.repeating
 
-    def is_stuck(self, speech: Speech | None, now_s: float, limit_s: float) -> bool:
-        """Whether `speech` has spoken all its text and yet not made again what was sent, for `limit_s` by now.
+    def stuck_s(self, speech: Speech | None, now_s: float) -> float:
+        """Judges `speech`: returns for how long it has spoken all its text and yet not made again what was sent.
 
         The client then has audio that its text does not give, or pretends to.
         """
@@ -98,7 +98,7 @@ class Retraction:
         if repeats != pending.repeats or self.rewinding is not None or speech is None or not speech.waiting_for_text:
             pending.repeats, pending.advanced_s = repeats, now_s
         pending.looked_s = now_s
-        return now_s - pending.advanced_s >= limit_s
+        return now_s - pending.advanced_s
 
     def text_to_pass(self, *, ended: bool) -> tuple[TextMark, bool]:
         """Returns up to where a speech gets the text, and whether that is ended; `ended`: whether all of it is."""
@@ -134,6 +134,9 @@ class Retraction:
         removed = self._text.take_back(kept, pending.end, flush_at)
         samples = None
         self._text.pass_again()
+        if cut is None and self._told.anything:  # by another gateway, ahead of audio that was not received
+            void_from = samples = 0
+            self._told.rewind(0, 0)
         if cut is not None:
             assert speech is not None
             self.rewinding = Rewinding(cut.past, speech.seed, cut.characters if cut.divides else kept)

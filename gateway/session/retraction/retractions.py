@@ -34,6 +34,7 @@ class Retractions:
         Raises IllegalEvent, UtteranceEnded, RateLimited.
         """
         utterance.retract(characters, message_id, now_s)
+        self._slots.enqueue_again(utterance, message_id, now_s)
         self.update(utterance, now_s)
 
     def update(self, utterance: ServerUtterance, now_s: float) -> None:
@@ -49,7 +50,7 @@ class Retractions:
         if pending is None:
             return
         if not utterance.retraction.can_cut:
-            if utterance.retraction.is_stuck(utterance.speech, now_s, STUCK_S):
+            if utterance.retraction.stuck_s(utterance.speech, now_s) >= STUCK_S:
                 reason = "the text before a retraction must give the audio messages that were received of it"
                 self._termination.fail(utterance, CheckpointRefused(reason))
             return

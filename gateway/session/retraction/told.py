@@ -30,6 +30,11 @@ class Told:
         """The client has the first `count` items, from another gateway."""
         self._told = count
 
+    @property
+    def any(self) -> bool:
+        """Whether the client has any."""
+        return self._told > 0
+
     def rewind(self, before: float) -> None:
         """Another speech reports all items again; the client has dropped those that begin at `before` or later."""
         self._reported, self._before = 0, min(self._before, before)
@@ -106,6 +111,11 @@ class ToldTimes:
         self._words.restore(words)
         self._word_times.restore(words_end_ms)
         self._visemes.restore(visemes)
+
+    @property
+    def anything(self) -> bool:
+        """Whether the client has any words or shapes."""
+        return self._words.any or self._visemes.any
 
     def rewind(self, offset: int, cut_ms: float) -> None:
         """Another speech reports all again; the client has dropped words from `offset` on, shapes from `cut_ms` on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from voxgate.gateway.observability.events import DONE, UtteranceRecord
 from voxgate.gateway.observability.state import GatewayState, StepTimeQuantiles
-from voxgate.gateway.observability.utterance_figures import Turn
+from voxgate.gateway.observability.utterance_figures import Change
 from voxgate.pipeline.interface import EngineState
 
 STATE = GatewayState(
@@ -31,7 +31,7 @@ RECORD = UtteranceRecord(
     audio_bytes=8000,
     underruns=2,
     continued=1,
-    turns={Turn.RESTORED: 1, Turn.RETRACTED: 2},
+    changes={Change.RESTORED: 1, Change.RETRACTED: 2},
     silence_s=2.5,
     underrun_s=0.3,
     started_s=1.0,

@@ -19,7 +19,7 @@ from voxgate.gateway.observability.events import (
     UsageLog,
     UtteranceRecord,
 )
-from voxgate.gateway.observability.utterance_figures import Turn
+from voxgate.gateway.observability.utterance_figures import Change
 
 TEXT = "Twenty characters it"
 
@@ -217,7 +217,7 @@ def test_one_line_for_each_utterance(caplog: pytest.LogCaptureFixture) -> None:
     assert (vars(line)["characters"], vars(line)["audio_ms"], vars(line)["queue_ms"]) == (20, 2000, 250)
 
 
-def test_turns_of_an_utterance_are_counted() -> None:
+def test_changes_of_an_utterance_are_counted() -> None:
     async def scene() -> None:
         notes = RecordingObserver()
         async with InProcessGateway(ToneScript(frame_s=0.01), observer=notes) as gateway:
@@ -234,6 +234,6 @@ def test_turns_of_an_utterance_are_counted() -> None:
             socket.put(type="end", utterance="u")
             await socket.until("done")
         (record,) = notes.records
-        assert record.turns == {Turn.HELD: 2, Turn.CONTINUED: 1, Turn.RETRACTED: 1}
+        assert record.changes == {Change.HELD: 2, Change.CONTINUED: 1, Change.RETRACTED: 1}
 
     run(scene())

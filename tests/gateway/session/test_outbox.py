@@ -138,3 +138,11 @@ def test_each_packet_is_fixed_by_the_frame_that_completes_it() -> None:
     encoder.finish()
     outbox.take()
     assert outbox.drained
+
+
+def test_the_packet_marked_as_last_is_final_though_speech_alone_completed_it() -> None:
+    outbox = Outbox(1, 24_000, 1000)
+    outbox.put(packets(1920), 1920)
+    outbox.close()
+    assert outbox.take().header.last
+    assert not outbox.reopen()

@@ -170,6 +170,34 @@ def test_text_cannot_be_taken_back_where_the_end_was_sent_elsewhere() -> None:
     run(scene())
 
 
+def test_words_that_came_ahead_of_their_audio_are_void_once_the_text_is_taken_back() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT, slots=1) as gateway:
+            before = await spoken_for(gateway, 0.5)
+            before.disconnect()
+            await asyncio.sleep(1)
+            blocking, after = dial(gateway), dial(gateway)
+            say(blocking)
+            await blocking.until("started")
+            received = {"messages": 0, "words": 6, "words_end_ms": 3000}
+            options = {"format": PCM, "voice": "ada", "seed": SEED, "words": True, "characters": len(TEXT)}
+            after.put(type="restore", utterance="u", checkpoint=parts(before)[:1], received=received, **options)
+            after.put(type="text", utterance="u", text=TEXT)
+            after.put(type="retract", utterance="u", characters=0)
+            answer = await after.until("retracted")
+            assert (answer["void_from"], answer["audio_ms"]) == (0, 0)
+            text = "one two three four five six seven eight "
+            after.put(type="text", utterance="u", text=text)
+            after.put(type="end", utterance="u")
+            blocking.put(type="interrupt", utterance="u")
+            await after.until("done")
+            words = [word for message in after.of("words") for word in message["words"]]
+            assert [word["text"] for word in words] == text.split()
+            assert words[0]["start_ms"] == 0
+
+    run(scene())
+
+
 def test_text_that_cannot_give_the_audio_received_fails_instead_of_holding_its_slot() -> None:
     async def scene() -> None:
         async with InProcessGateway(SCRIPT, slots=1) as gateway:

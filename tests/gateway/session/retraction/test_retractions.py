@@ -421,3 +421,24 @@ def test_text_of_a_held_utterance_is_taken_back(close_s: float, ended: bool) -> 
             assert done["characters"] == len(text)
 
     run(scene())
+
+
+def test_held_speech_that_gave_its_slot_up_amid_a_repetition_gets_one_for_the_next_retraction() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(ToneScript(1.0, frame_s=0.07), slots=1) as gateway:
+            socket, other = gateway.connect(protocol=NativeProtocol(extended=True)), gateway.connect()
+            start(socket, text="one two three four five six seven eight nine ten ", end=True)
+            await asyncio.sleep(3)
+            retract(socket)
+            await socket.until("retracted")
+            socket.put(type="interrupt", utterance="u", hold_ms=9000)
+            start(other, text="eleven ", end=True)
+            await other.until("done")
+            retract(socket)
+            socket.put(type="continue", utterance="u")
+            socket.put(type="text", utterance="u", text="twelve ")
+            socket.put(type="end", utterance="u")
+            await socket.until("retracted", 2)
+            await socket.until("done")
+
+    run(scene())
