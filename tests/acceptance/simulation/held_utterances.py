@@ -165,10 +165,11 @@ class Listener:
                     heard.done = event
 
     async def _hold(self, utterance: Utterance) -> None:
+        heard_ms = 0  # before this it cannot be any more: there it went on
         for each in self._what.holds:
             await asyncio.sleep(each.after_s)
             end_ms = max(0, self._end) * 1000 // RATE_HZ
-            played_ms = None if each.behind_ms is None else max(0, end_ms - each.behind_ms)
+            played_ms = None if each.behind_ms is None else max(heard_ms, end_ms - each.behind_ms)
             answer = await utterance.interrupt(played_ms, hold_ms=HOLD_MS)
             await asyncio.sleep(0.03)  # the listener reads what was before
             assert answer.hold_ms == HOLD_MS
@@ -183,6 +184,7 @@ class Listener:
             await asyncio.sleep(each.held_s)
             continued = await utterance.continue_speech()
             assert continued.played_ms == answer.played_ms
+            heard_ms = answer.played_ms
             self.heard.holds += 1
 
     def _disturb(self, hold: Hold) -> None:
