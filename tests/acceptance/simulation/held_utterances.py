@@ -169,7 +169,9 @@ class Listener:
         for each in self._what.holds:
             await asyncio.sleep(each.after_s)
             end_ms = max(0, self._end) * 1000 // RATE_HZ
-            played_ms = None if each.behind_ms is None else max(heard_ms, end_ms - each.behind_ms)
+            # Of unpaced audio the gateway keeps only what it sent last, and this listener may have more to read.
+            says = each.behind_ms is not None and self._what.pacing == "playback"
+            played_ms = max(heard_ms, end_ms - (each.behind_ms or 0)) if says else None
             answer = await utterance.interrupt(played_ms, hold_ms=HOLD_MS)
             await asyncio.sleep(0.03)  # the listener reads what was before
             assert answer.hold_ms == HOLD_MS
