@@ -46,7 +46,7 @@ class CodeLog:
         self._known_frames = len(frames)
         if not frames and end is None:
             return None
-        return Continuation(frames, [], closed=False, frame_cap=frame_cap, replayed=True, finish_reason=end)
+        return Continuation(frames, [], closed=False, frame_cap=frame_cap, iterated=0, finish_reason=end)
 
     def add(self, codes: Frame) -> None:
         """The present generation made its next frame, int16 [groups]."""

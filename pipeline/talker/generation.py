@@ -51,15 +51,15 @@ class Continuation:
     """
 
     frames: list[Frame]
-    """Those that were taken from its iteration, or that another gateway has taken."""
+    """Those that were taken from its iteration, and those known from before that were still to be iterated again."""
     tokens: list[int]
     """The text that it was fed."""
     closed: bool
     """Whether that was all text."""
     frame_cap: int
     """As of `Generation.cap`."""
-    replayed: bool = False
-    """Whether the frames are to be iterated again, as far as credit allows."""
+    iterated: int
+    """How many of the frames were taken; the others are iterated again, as far as credit allows."""
     finish_reason: FinishReason | None = None
     """How the generation ended behind the frames, so that nothing is left to make; None while it goes on."""
 
@@ -75,6 +75,8 @@ class Generation:
     def __init__(self, tables: SlotTables, slot: int, epoch: int, engine: SlotEngine) -> None:
         self.slot, self.epoch = slot, epoch
         self.finish_reason: FinishReason | None = None
+        self._known_end: FinishReason | None = None
+        """How it ended in another slot, so that only known frames are iterated again."""
         self.frames = 0
         """Number of the next record: of a frame, or of the end of speech."""
         self.decoded = False
@@ -128,8 +130,8 @@ class Generation:
         self.cap(behind.frame_cap)
         self._made = list(behind.frames)
         self.frames = self._past = len(self._made)
-        self._taken = 0 if behind.replayed else self._past
-        self.finish_reason = behind.finish_reason
+        self._taken = behind.iterated
+        self.finish_reason = self._known_end = behind.finish_reason
         self.feed(behind.tokens, last=behind.closed)
 
     def decode_first(self, codec_slot: int, fresh: bool, deliver: Callable[[Pcm], None]) -> None:
@@ -190,9 +192,10 @@ class Generation:
         """How another one goes on behind the frames that were taken from this one; before `aclose`."""
         row = self._row
         text = self._tables.text[self.slot, : self.tokens]
-        return Continuation(
-            self._made[: self._taken], text.tolist(), bool(row[Field.CLOSED]), int(row[Field.FRAME_CAP])
-        )
+        # A known end need not be where the talker would end, as behind a cut.
+        frames = self._made[: max(self._taken, self._past)]
+        closed, frame_cap = bool(row[Field.CLOSED]), int(row[Field.FRAME_CAP])
+        return Continuation(frames, text.tolist(), closed, frame_cap, self._taken, self._known_end)
 
     def cap(self, frames: int) -> None:
         """Forces the end after `frames` frames, at most what the slot holds; in effect once the text is closed."""

@@ -52,7 +52,7 @@ def test_known_frames_are_given_to_their_generation_and_not_kept_again() -> None
     log = CodeLog([first, second], keep=True)
     known = log.begin(FLOOR)
     assert known is not None
-    assert (len(known.frames), known.finish_reason, known.replayed) == (2, FinishReason.END, True)
+    assert (len(known.frames), known.finish_reason, known.iterated) == (2, FinishReason.END, 0)
     for frame in known.frames:
         log.add(frame)
     log.end(FinishReason.END)
