@@ -196,7 +196,8 @@ class RetractingClient:
                 heard.words = [each for each in heard.words if each["start"] < message["void_from"]]
                 if "audio_ms" in message:
                     for each in heard.words:
-                        each["end_ms"] = min(each["end_ms"], message["audio_ms"])
+                        for time in ("start_ms", "end_ms"):
+                            each[time] = min(each[time], message["audio_ms"])
                     heard.visemes = [each for each in heard.visemes if each["start_ms"] < message["audio_ms"]]
             elif message["type"] == "words":
                 heard.words += message["words"]
