@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from voxgate.pipeline.errors import GenerationFailed, VoxgateError
 
+from ..access.rate_policy import RatePolicy
 from ..errors import UtteranceEnded
 from ..messages.client import ClientMessage
 from ..messages.connection import CloseCode
@@ -14,7 +15,6 @@ from ..messages.parsing import MessageReference
 from .active_utterances import ActiveUtterances, Termination
 from .effects import EffectQueue
 from .lifecycle import IllegalEvent
-from .rate_policy import RatePolicy
 
 log = logging.getLogger(__name__)
 

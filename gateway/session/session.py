@@ -24,6 +24,7 @@ from voxgate.pipeline.interface import SpeechChunk
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..access.caller import Caller
+from ..access.rate_policy import RatePolicy
 from ..errors import ClientGone, UtteranceEnded
 from ..messages import client, connection, server
 from ..messages.connection import CloseCode
@@ -37,7 +38,6 @@ from .ending import SHUTDOWN, Ending
 from .interruption.interruptions import Interruptions
 from .pacer import TIMER_SLACK_S
 from .protocol import Disconnect, ProtocolAction, SendPayload, WireProtocol
-from .rate_policy import RatePolicy
 from .refusals import Refusals
 from .retraction.retractions import Retractions
 from .slots.utterance_slots import UtteranceSlots

@@ -7,13 +7,13 @@ import logging
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..access.caller import Caller
+from ..access.rate_policy import RatePolicy
 from ..messages.client import Restore, Start
 from ..messages.server import AcceptedMessage
 from .active_utterances import ActiveUtterances
 from .effects import EffectQueue
 from .ending import Ending
 from .protocol import WireProtocol
-from .rate_policy import RatePolicy
 from .timers import UtteranceTimers
 from .utterance_factory import UtteranceFactory
 

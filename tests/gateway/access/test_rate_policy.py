@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from voxgate.gateway.access.rate_policy import RatePolicy, Strikes
 from voxgate.gateway.errors import RateLimited, UnknownUtterance
-from voxgate.gateway.session.rate_policy import RatePolicy, Strikes
 from voxgate.gateway.settings import Settings
 from voxgate.pipeline.errors import BadMessage
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 from voxgate.pipeline.errors import BadMessage, VoxgateError
 
-from ..access.usage import TokenBucket
 from ..errors import Limit, RateLimited
 from ..settings import Settings
+from .usage import TokenBucket
 
 _MAX_BAD_MESSAGES = 3
 """Bad messages within the window that close the socket: a working client sends none."""
