@@ -455,11 +455,7 @@ class Utterance:
         elif answers and self._interrupt_answer is not None and not self._interrupt_answer.done():
             self._interrupt_answer.set_exception(error)
             self._hold_refused()
-        if (
-            error.code == FRAGMENT_REFUSED_CODE
-            or error.code in AFTER_END_CODES
-            or (refused and self._survives(call, number))
-        ):
+        if error.code in (FRAGMENT_REFUSED_CODE, *AFTER_END_CODES) or (refused and self._survives(call, number)):
             if error.code not in AFTER_END_CODES and call not in CONTROL_CALLS:
                 self._refused_call = error
                 self.sent.forget(error.message_id or "")

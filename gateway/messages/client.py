@@ -43,7 +43,7 @@ class Start(StartOptions):
 
     @property
     def tells_starving(self) -> bool:
-        """Whether a wait for text is told: there is none before a non-streamed text has ended, nor without pacing."""
+        """Whether waits for text are reported: none come before the end of non-streamed text, or without pacing."""
         return self.layout == "streaming" and self.pacing == "playback"
 
     def request(self, default_voice: str, *, normalise: bool = False, trim_silence: bool = True) -> SpeechRequest:

@@ -132,12 +132,13 @@ class Retraction:
         if cut is not None:  # what follows may continue the word before
             void_from = self._text.word_begin(cut.characters if cut.divides else kept)
         removed = self._text.take_back(kept, pending.end, flush_at)
-        samples = None
         self._text.pass_again()
-        if cut is None and self._told.anything:  # by another gateway, ahead of audio that was not received
-            void_from = samples = 0
-            self._told.rewind(0, 0)
-        if cut is not None:
+        samples = None
+        if cut is None:
+            if self._told.anything:  # by another gateway, ahead of audio that was not received
+                void_from = samples = 0
+                self._told.rewind(0, 0)
+        else:
             assert speech is not None
             self.rewinding = Rewinding(cut.past, speech.seed, cut.characters if cut.divides else kept)
             self._outbox.rewind(cut.settled_samples if cut.divides else math.inf)

@@ -16,7 +16,7 @@ ACTIONS = ActionTable()
 
 
 PROSODIES: tuple[dict[str, Any], ...] = ({}, {}, {"rate": 0.5, "starving_ms": 200}, {"rate": 2.0, "volume": 0.3})
-"""Options of an utterance that change what is spoken and what is told meanwhile."""
+"""Options of an utterance that change its speech and the messages about it."""
 
 
 @ACTIONS.add(16)
