@@ -23,14 +23,14 @@ from .sizes import DECODER, PREDICTOR, TALKER, LayerStackSize
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 """Files of the checkpoint that are written by hand: properties of the voices, and the licences."""
-_VOCABULARY_TABLES = ("model.codec_embedding.weight", "codec_head.weight")
+VOCABULARY_TABLES = ("model.codec_embedding.weight", "codec_head.weight")
 
 
 def published_talker(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The talker's tensors in float16 with the prefix `talker.`, the codec vocabulary padded with zeros."""
     published = {}
     for name, value in state.items():
-        if name in _VOCABULARY_TABLES:
+        if name in VOCABULARY_TABLES:
             spare = value.new_zeros(sizes.PUBLISHED_ROWS - len(value), value.shape[1])
             value = torch.cat([value, spare])
         published["talker." + name] = value.half().contiguous()

@@ -1,7 +1,9 @@
 #!/bin/bash
 # Steps of a run on a machine that is held for a limited time, by commands of a few minutes each.
 #
-#   hold.sh bring FOLDER      keeps weights of an earlier run (collected parts), with which the steps continue
+#   hold.sh bring FOLDER      keeps weights of an earlier run (collected parts), with which the steps continue; of a
+#                             finished voice, too, with codes that it spoke (spoken.safetensors): its tokenizer is learnt
+#                             again
 #   hold.sh begin SECONDS     unpacks the kit, starts speech, tokenizer and decoder; all training ends after SECONDS
 #   hold.sh teacher FOLDER    keeps a part of Kokoro's weights; starts the synthesis of its voices when all are there
 #   hold.sh talker [START]    starts the talker, from START/talker.safetensors if it does not continue
@@ -20,8 +22,11 @@ kit=$hold/kit work=$hold/work back=$hold/back codes_s=${CODES_S:-130} device=${D
 talker_options="--residual-frames 6144 --rate 8e-4 --warm-up 400 --sampled-from 0.35 --min-frames 300000
     --single-share 0.45 --dropout 0.05 ${TALKER:-}"
 
+recover=
+[ -e "$back/spoken.safetensors" ] && recover="--recover $back/spoken.safetensors $back/decoder.safetensors"
+
 run() { # run OPTION...
-    (cd "$kit" && python3 -m train.run "$work" --talker-device "$device" --codec-device "$device" "$@")
+    (cd "$kit" && python3 -m train.run "$work" --talker-device "$device" --codec-device "$device" $recover "$@")
 }
 
 start_kokoro() {
@@ -133,7 +138,7 @@ collect)
     (cd "$kit" && python3 -m train.collect "$work" "$2" --steps "$3")
     ;;
 *)
-    sed -n '2,15p' "$0"
+    sed -n '2,17p' "$0"
     exit 2
     ;;
 esac

@@ -26,6 +26,9 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
     module = [sys.executable, "-u", "-m"]
     codes_device = args.codes_device or args.talker_device
     until = [] if args.until is None else ["--until", str(args.until)]
+    tokenizer = ["train.codec.train_tokenizer", work]
+    if args.recover is not None:
+        tokenizer = ["train.codec.recover_tokenizer", work, *map(str, args.recover)]
     return {
         "speech": [*module, "train.speech.synthesis", work, "--processes", str(args.processes)],
         "kokoro": [
@@ -33,7 +36,7 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
             *["--seed", str(args.seed), *args.kokoro_options.split()],
         ],
         "codes": [
-            *[*module, "train.codec.train_tokenizer", work, "--seconds", str(args.codes_seconds)],
+            *[*module, *tokenizer, "--seconds", str(args.codes_seconds)],
             *["--device", codes_device, "--seed", str(args.seed), *args.codes_options.split()],
         ],
         "decoder": [
@@ -131,6 +134,9 @@ def main() -> None:
     parser.add_argument("--codec-device", default="cuda:0")
     parser.add_argument("--codes-device", help="device of the tokenizer (default: the talker's)")
     parser.add_argument("--codes-seconds", type=float, default=130)
+    parser.add_argument(
+        "--recover", type=Path, nargs=2, metavar=("SPOKEN", "DECODER"), help="learn the tokenizer of these again"
+    )
     parser.add_argument("--decoder-seconds", type=float, default=540)
     parser.add_argument("--talker-seconds", type=float, default=1000)
     parser.add_argument("--kokoro-options", default="", help="more options of train.speech.kokoro, as one string")

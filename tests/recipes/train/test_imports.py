@@ -15,6 +15,7 @@ AT_HOME = {
     "speech/word_times.py",
     "speech/check_word_times.py",
     "speech/check_visemes.py",
+    "talker/spoken_codes.py",
     "plots.py",
 }
 """Commands that run where this project is installed."""

@@ -23,6 +23,7 @@ def arguments(work, **changed):
         "codec_device": "cuda:1",
         "codes_device": None,
         "codes_seconds": 130.0,
+        "recover": None,
         "decoder_seconds": 540.0,
         "talker_seconds": 1000.0,
         "kokoro_options": "--hours 3",
@@ -51,6 +52,17 @@ def test_steps_receive_device_and_seconds(tmp_path):
     assert option(lines["talker"], "--rows") == "4"
     assert lines["talker"][-1] == "--eager"
     assert all(option(lines[step], "--seed") == "5" for step in run.STEPS[1:])
+
+
+def test_tokenizer_of_a_finished_voice_is_learnt_again(tmp_path):
+    lines = run.commands(
+        arguments(tmp_path, recover=[tmp_path / "spoken.safetensors", tmp_path / "decoder.safetensors"])
+    )
+    at = lines["codes"].index("train.codec.recover_tokenizer")
+    assert lines["codes"][at + 1 : at + 4] == [
+        str(tmp_path), str(tmp_path / "spoken.safetensors"), str(tmp_path / "decoder.safetensors")
+    ]  # fmt: skip  # one line
+    assert option(lines["codes"], "--seconds") == "130.0"
 
 
 def test_decoder_and_talker_end_at_given_time(tmp_path):

@@ -217,9 +217,12 @@ class MelTokenizer(nn.Module):
 
     def forward(self, mel: Tensor, quantise: bool) -> Reconstruction:
         """Encode and reconstruct a log mel spectrogram [batch, bins, 8 T]."""
-        first, rest = self.latent(mel)
-        with torch.autocast(mel.device.type, enabled=False):  # bfloat16 is too coarse for distances between entries
-            commitment, codes, residuals = mel.new_zeros(()), None, None
+        return self.reconstruct(*self.latent(mel), quantise)
+
+    def reconstruct(self, first: Tensor, rest: Tensor, quantise: bool) -> Reconstruction:
+        """Reconstruct the spectrogram from `latent`'s output."""
+        with torch.autocast(first.device.type, enabled=False):  # bfloat16 is too coarse for distances between entries
+            commitment, codes, residuals = first.new_zeros(()), None, None
             if quantise:
                 first, rest, commitment, codes, residuals = self.codebooks(first, rest)
             first_quantised = self.out_first(first)

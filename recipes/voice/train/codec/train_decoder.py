@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..optimisation import Interval, TimeBudget, WeightAverage, growing_decay
 from ..run_files import TrainingLog, device_named, load_weights, save_weights, wait_for
+from ..sizes import voice_shares
 from ..store import ChunkReader, SpeechStore, wait_for_voices
 from .decoder import CodecDecoderNetwork
 from .decoder_training import DecoderTraining, GraphedSteps
@@ -75,7 +76,8 @@ def train(args: argparse.Namespace) -> None:
     if args.start is None:
         start_from_tokenizer(decoder, tokenizer)
     average = WeightAverage(decoder)
-    store = SpeechStore(device, args.hours, audio=True, codes=True)
+    shares = voice_shares(args.first_voice_share)
+    store = SpeechStore(device, args.hours, audio=True, codes=True, shares=shares)
     reader = ChunkReader(args.work / "speech")
     assert store.codes is not None
     take = partial(_take, reader, store, tokenizer)
@@ -142,6 +144,9 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=45, help="hours of speech kept on the device")
     parser.add_argument("--min-frames", type=int, default=225_000, help="frames of speech to start with")
     parser.add_argument("--voice-frames", type=int, default=30_000, help="of each voice")
+    parser.add_argument(
+        "--first-voice-share", type=float, default=0.25, help="share of the first voice in windows and stored speech"
+    )
     parser.add_argument("--voices-wait-s", type=float, default=60, help="most seconds to wait for each voice")
     parser.add_argument("--wait-s", type=float, default=600, help="seconds to wait for the tokenizer")
     parser.add_argument("--log-every", type=int, default=200)
