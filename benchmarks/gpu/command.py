@@ -58,7 +58,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     add("--rates", default="1,10,20,40,60", help="utterances per second (default: %(default)s)")
-    add("--seconds", type=float, default=10.0, help="minimum duration of each rate (default: %(default)s)")
+    add(
+        "--seconds",
+        default="10",
+        help="minimum duration of every rate, or one for each, such as 30,100,50 (default: %(default)s)",
+    )
     add(
         "--listeners",
         default="128,256,384",
@@ -90,6 +94,11 @@ def run(parsed: argparse.Namespace) -> int:
     if shutil.which("nvidia-smi") is None:
         print("voxgate bench gpu: this machine has no NVIDIA GPU", file=sys.stderr)
         return 1
+    try:
+        rates = rate_durations(parsed.rates, parsed.seconds)
+    except ValueError as error:
+        print(f"voxgate bench gpu: {error}", file=sys.stderr)
+        return 2
     report = GpuReport(_gpu(), date.today().isoformat(), " ".join(sys.argv[1:]), len(os.sched_getaffinity(0)))
 
     def save() -> None:
@@ -111,7 +120,7 @@ def run(parsed: argparse.Namespace) -> int:
             time_parts(folder, [part for part in parsed.parts.split(",") if part], results[0], save)
             try:
                 if parsed.rates or parsed.listeners or parsed.unpaced:
-                    asyncio.run(measure_loads(parsed, folder, results, save))
+                    asyncio.run(measure_loads(parsed, rates, folder, results, save))
             except GatewayStartError as failure:
                 print(f"voxgate bench gpu: {failure}", file=sys.stderr)
                 failed = True
@@ -162,9 +171,13 @@ def last_document(output: str) -> Any:
 
 
 async def measure_loads(
-    parsed: argparse.Namespace, folder: Path, results: Sequence[SizeResult], save: Callable[[], None]
+    parsed: argparse.Namespace,
+    rates: Sequence[tuple[int, float]],
+    folder: Path,
+    results: Sequence[SizeResult],
+    save: Callable[[], None],
 ) -> None:
-    """Fills in `results`, each for its number of gateways; every gateway is started once."""
+    """Fills in `results`, each for its number of gateways; every gateway is started once. `rates`: with durations."""
     began_s = time.monotonic()
     flags = ["--checkpoint", str(folder), *parsed.serve.split()]
     if parsed.slots is not None:
@@ -191,9 +204,9 @@ async def measure_loads(
             ]
             for loads in voices:
                 await loads.warm_up()
-            for rate in numbers(parsed.rates):
+            for rate, seconds in rates:
                 for loads in voices:
-                    await loads.arrivals(rate, parsed.seconds)
+                    await loads.arrivals(rate, seconds)
             for loads in voices:
                 await loads.most_listeners(numbers(parsed.listeners))
             for count in numbers(parsed.unpaced):
@@ -305,6 +318,22 @@ def split_cores(cores: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
 
 def numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",") if number]
+
+
+def rate_durations(rates: str, seconds: str) -> Sequence[tuple[int, float]]:
+    """The rates with their minimum durations in seconds: one for all of them, or one for each.
+
+    Raises ValueError for what is not a number above 0, and for another number of durations.
+    """
+    per_s = numbers(rates)
+    durations = [float(each) for each in seconds.split(",")]
+    if min(durations) <= 0:
+        raise ValueError(f"--seconds must be above 0, got {seconds}")
+    if len(durations) == 1:
+        durations *= len(per_s)
+    if len(durations) != len(per_s):
+        raise ValueError(f"--seconds must be one duration or one for each of {len(per_s)} rates, got {len(durations)}")
+    return list(zip(per_s, durations, strict=True))
 
 
 def _gpu() -> str:

@@ -11,7 +11,7 @@ from xml.dom import minidom
 import pytest
 from voxgate.benchmarks.fleet import Fleet
 from voxgate.benchmarks.gpu.clone import REFERENCE_FRAMES, SUFFIX, write_clone
-from voxgate.benchmarks.gpu.command import FleetLoads, draw, last_document, split_cores
+from voxgate.benchmarks.gpu.command import FleetLoads, draw, last_document, rate_durations, split_cores
 from voxgate.benchmarks.gpu.report import (
     OVERLOADED,
     GpuReport,
@@ -104,6 +104,18 @@ def test_clients_get_separate_cores_where_there_are_enough() -> None:
     servers, clients = split_cores(range(32))
     assert (len(servers), len(clients)) == (20, 12)
     assert not set(servers) & set(clients)
+
+
+def test_rates_have_one_duration_or_one_each() -> None:
+    assert rate_durations("1,10", "7") == [(1, 7.0), (10, 7.0)]
+    assert rate_durations("1,10", "30,2.5") == [(1, 30.0), (10, 2.5)]
+    assert rate_durations("", "10") == []
+
+
+@pytest.mark.parametrize("seconds", ["1,2,3", "0", "5,-1", "soon"])
+def test_durations_of_another_number_or_not_above_zero_are_refused(seconds: str) -> None:
+    with pytest.raises(ValueError, match=r"--seconds|soon"):
+        rate_durations("1,10", seconds)
 
 
 class FakeClients:
