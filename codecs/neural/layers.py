@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from .cpu.panels import Array, PanelMatrix, repeated_parameters
+from .cpu.panels import Array, PanelMatrix, as_array, repeated_parameters
 from .stream_state import ChunkHistory, HistoryLayout
 
 
@@ -44,7 +44,7 @@ class CausalConv:
         """[kernel * inputs, stride * outputs]."""
         self.bias = bias.contiguous()
         self.tail = layout.reserve((self.kernel - 1) * dilation, self.inputs)
-        self._bias: Array = self.bias.numpy()
+        self._bias = as_array(self.bias)
         none: list[Array] = [self._bias[:0]] * 2
         self._snake = none if snake is None else snake.of_lines
 

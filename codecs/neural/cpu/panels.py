@@ -43,8 +43,16 @@ def panel_array(matrices: Tensor) -> Array:
     count, depth, width = matrices.shape
     padded = F.pad(matrices, (0, -width % PANEL))
     # PyTorch aligns memory to cache lines, NumPy does not: no load crosses a line.
-    panels: Array = padded.view(count, depth, -1, PANEL).transpose(1, 2).contiguous().numpy()
-    return panels
+    return as_array(padded.view(count, depth, -1, PANEL).transpose(1, 2).contiguous())
+
+
+def as_array(values: Tensor) -> Array:
+    """Returns an array that shares the tensor's memory.
+
+    A tensor of PyTorch's meta device has none (`pipeline/codec/gpu_launches.py`): the array's numbers are undefined.
+    """
+    array: Array = (torch.empty_like(values, device="cpu") if values.is_meta else values).numpy()
+    return array
 
 
 LINE = 512
@@ -59,4 +67,4 @@ def repeated_parameters(*parameters: Tensor, pad: bool = False) -> list[Array]:
     channels = len(parameters[0])
     padding = -channels % PANEL if pad else 0
     repeats = max(1, LINE // (channels + padding))
-    return [F.pad(values, (0, padding)).repeat(repeats).numpy() for values in parameters]
+    return [as_array(F.pad(values, (0, padding)).repeat(repeats)) for values in parameters]

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from voxgate.codecs.neural.decoder import CodecDecoder
+from voxgate.codecs.neural.decoder_shapes import tensor_shapes
 from voxgate.codecs.neural.stream_state import StreamState
 from voxgate.codecs.neural.weights import random_tensors
 
@@ -155,3 +156,11 @@ def test_streams_divided_among_threads_are_decoded_as_by_one(small: CodecDecoder
     assert torch.equal(*heard)
     context = torch.tensor([0, 2, 1, 4, 3])
     assert torch.equal(*(decoder.decode_windows(codes, context, 2) for decoder in (small, threaded)))
+
+
+def test_decoder_is_built_over_tensors_without_memory(small: CodecDecoder) -> None:
+    """Its kernels for a GPU are compiled ahead over such tensors."""
+    with torch.device("meta"):
+        built = CodecDecoder(SMALL, {name: torch.empty(shape) for name, shape in tensor_shapes(SMALL).items()})
+        assert built.input.weight.dense().shape == small.input.weight.dense().shape
+    assert built.history_width == small.history_width
