@@ -16,12 +16,11 @@ from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
 from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.chip import chip_limits
-from ...cuda.fast_paths import FastPath
 from ...cuda.self_test import disabled
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor, project
 from ..reference.sampling import Candidates
 from .backbone_kernels import add_rmsnorm, init_residual, swiglu
-from .persistent_predictor import ROWS, PersistentPredictor, persistent_predictor_for
+from .persistent_predictor import TILE_ROWS, VARIANTS, PersistentPredictor, persistent_predictors_for
 from .predictor_kernels import gemm, predictor_attention, skinny_gemm
 from .sampling import CodeDraw, code_draw_for
 from .sampling_kernels import WARPS, draw_code
@@ -83,16 +82,19 @@ class GpuCodePredictor:
         self._logits = like.new_empty(max_rows, like.shape[1], dtype=torch.float32)
         self._draw = code_draw_for(like.shape[1], size.hidden, like.dtype, self._chip) if like.is_cuda else draw
         self._cache = like.new_zeros(size.layers, 2, max_rows, kv, groups, dim)
-        self._persistent: PersistentPredictor | None = None
+        # By tiles of TILE_ROWS rows.
+        self._persistent: dict[int, PersistentPredictor] = {}
         if not persistent_predictor:
-            disabled(FastPath.PERSISTENT_PREDICTOR, "it is left out, as behind the loss of an engine", expected=True)
+            for path in VARIANTS.values():
+                disabled(path, "it is left out, as behind the loss of an engine", expected=True)
         elif like.is_cuda:
-            self._persistent = persistent_predictor_for(folded, size, groups, self._chip, self._codes_and_logits)
+            self._persistent = persistent_predictors_for(
+                folded, size, groups, self._chip, self._codes_and_logits, max_rows
+            )
 
-    @property
-    def is_persistent(self) -> bool:
-        """Whether small batches take one kernel for a whole frame."""
-        return self._persistent is not None
+    def is_persistent(self, rows: int) -> bool:
+        """Whether a batch of `rows` takes one kernel for a whole frame."""
+        return triton.cdiv(rows, TILE_ROWS) in self._persistent
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
         """Codes of the remaining groups, int64 [n, groups - 1]; arguments as of `CodePredictor`.
@@ -103,8 +105,8 @@ class GpuCodePredictor:
         if rows > self._max_rows:
             raise ValueError(f"a batch must have at most {self._max_rows} rows, got {rows}")
         start = project(hidden, self._projection, self._bias)
-        if self._persistent is not None and rows <= ROWS:
-            return self._persistent(start, first, candidates, noise)
+        if persistent := self._persistent.get(triton.cdiv(rows, TILE_ROWS)):
+            return persistent(start, first, candidates, noise)
         return self._run(start, first, candidates, noise)
 
     def _run(self, start: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
