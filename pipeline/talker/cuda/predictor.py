@@ -24,7 +24,7 @@ from .persistent_predictor import TILE_ROWS, VARIANTS, PersistentPredictor, pers
 from .predictor_kernels import gemm, predictor_attention, skinny_gemm
 from .sampling import CodeDraw, code_draw_for
 from .sampling_kernels import WARPS, draw_code
-from .tiles import COLUMNS, LIBRARY_ROWS, SKINNY_ROWS, SWIGLU_SPAN, Epilogue, gemm_tile, skinny_tile
+from .tiles import LIBRARY_ROWS, SKINNY_ROWS, SUM_COLUMNS, SWIGLU_SPAN, Epilogue, gemm_tile, skinny_tile
 
 ATTENTION_WARPS = 1
 
@@ -46,13 +46,15 @@ class GpuCodePredictor:
         chip: ChipLimits | None = None,
         persistent_predictor: bool = True,
         library_rows: int = LIBRARY_ROWS,
+        sum_columns: int = SUM_COLUMNS,
         draw: CodeDraw | None = None,
     ) -> None:
         """Arguments as of `CodePredictor`.
 
         `chip`: what the kernels must fit in; the current GPU by default. `persistent_predictor`: whether small batches
         take one kernel for a whole frame, where GPU and model allow it. `library_rows`: positions of a pass from which
-        the matrix library computes its products, in half precision. `draw`: where the weights are on no GPU.
+        the matrix library computes its products, in half precision. `sum_columns`: columns of the residual stream whose
+        squares are summed as one block, at most those of the narrowest tile. `draw`: where the weights are on no GPU.
         """
         folded = FoldedPredictor.of(weights, first_embedding, size, groups)
         self._size, self._groups, self._max_rows = size, groups, max_rows
@@ -66,7 +68,8 @@ class GpuCodePredictor:
         self._is_float32 = like.dtype is torch.float32
         self._library_rows = library_rows
         heads, kv, dim = size.heads, size.kv_heads, size.head_dim
-        self._blocks = triton.cdiv(size.hidden, COLUMNS)
+        self._sum_columns = sum_columns
+        self._blocks = triton.cdiv(size.hidden, sum_columns)
         # Options of the kernels whose programs each take a whole row.
         self._row_options = {
             "SPAN": triton.next_power_of_2(size.hidden), "PDL": self._pdl, "launch_pdl": self._pdl
@@ -202,7 +205,9 @@ class GpuCodePredictor:
         height, inner = x.shape
         width = out.shape[1]
         common = (x, weight, out, self._residual[begin:], self._sum_sq[begin:], height, width, self._size.norm_eps)
-        blocks = {"BLOCKS": self._blocks, "SPREAD": triton.next_power_of_2(self._blocks)}
+        blocks = {
+            "BLOCKS": self._blocks, "SPREAD": triton.next_power_of_2(self._blocks), "SUM_COLUMNS": self._sum_columns
+        }  # fmt: skip  # one mapping
         if height <= SKINNY_ROWS and not self._is_float32:
             skinny = skinny_tile(height, inner, width, self._chip)
             skinny_gemm[(triton.cdiv(width, skinny.columns), triton.cdiv(height, skinny.rows))](
