@@ -61,7 +61,8 @@ def _epilogue(
         squares = tl.where(mask, value * value, 0.0)
         OWN: tl.constexpr = COLUMNS // SUM_COLUMNS
         if OWN == 1:
-            tl.store(sum_sq + rows * BLOCKS + tl.program_id(0), tl.sum(squares, 1), mask=rows < height)
+            square = tl.sum(squares, 1)
+            tl.store(sum_sq + rows * BLOCKS + tl.program_id(0), square, mask=rows < height)
         else:
             block = tl.program_id(0) * OWN + tl.arange(0, OWN)
             tl.store(
