@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 SOAK_FRAMES, SOAK_S = 2_000_000, 205.0
 """The soak ends after so many frames or seconds."""
 ROWS = (16, 32, 16, 9, 32, 24, 16, 17)
-"""Rows of the launches, in turn; each has inputs of its own. Those that the kernel does not serve are left out."""
+"""Rows of the launches, in turn; each has inputs of its own. Those that no variant of the kernel serves are left
+out."""
 LAUNCHES_IN_FLIGHT = 64
 """Launches between two waits for the device."""
 REPORT_S = 10.0

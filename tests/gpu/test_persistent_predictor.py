@@ -238,6 +238,7 @@ def test_unsupported_sizes_have_no_shape() -> None:
         assert predictor_shape_for(full, 16, 2048, torch.float32, rows) is None
         assert predictor_shape_for(replace(full, head_dim=64), 16, 2048, torch.bfloat16, rows) is None
         assert predictor_shape_for(replace(full, intermediate=3000), 16, 2048, torch.bfloat16, rows) is None
+        assert predictor_shape_for(replace(full, hidden=768), 16, 2048, torch.bfloat16, rows) is None
     # A block has too few warps for the logits of two tiles.
     assert predictor_shape_for(full, 16, 4096, torch.bfloat16, 16) is not None
     assert predictor_shape_for(full, 16, 4096, torch.bfloat16, 32) is None

@@ -83,11 +83,10 @@ class PredictorShape:
         depth, clusters, tiles = self.hidden // RANKS, self.kv, self.rows // TILE_ROWS
         columns = (self.hidden, 2 * self.inner, self.vocab)
         return (
-            self.hidden % (RANKS * 32) == 0
+            self.hidden in (256, 512, 1024)
             and all(inner % (RANKS * depth) == inner % (64 * WARPS) == 0 for inner in (self.heads * DIM, self.inner))
             and all(width % (clusters * UNIT_COLUMNS) == 0 for width in columns)
             and self.inner // clusters % (2 * UNIT_COLUMNS) == 0
-            and self.hidden // 64 * 2 <= 32
             and tiles * self.hidden // clusters <= 64 * WARPS
             and self.vocab % (64 * WARPS) == 0
             and tiles * self.vocab // clusters <= 64 * WARPS
@@ -154,7 +153,7 @@ class PersistentPredictor:
             kernel.require_resident(shape.kv, RANKS, shape.threads)
             launch = kernel.launch
         self._launch = launch
-        like, tiles, tile_words = packed.tensors[0], shape.rows // TILE_ROWS, shape.rows // 2
+        like, tiles = packed.tensors[0], shape.rows // TILE_ROWS
 
         def packets(*size: int) -> Tensor:
             return torch.zeros(*size, dtype=torch.int64, device=like.device)
@@ -162,8 +161,8 @@ class PersistentPredictor:
         self._cache = like.new_zeros(shape.layers, shape.blocks, 2 * tiles, 2, 16, DIM)
         self._logits = packets(shape.rows, shape.vocab)
         self._packets = [
-            packets(2, shape.hidden * tile_words), packets(shape.heads * DIM * tile_words),
-            packets(shape.inner * tile_words), packets(2, tiles, RANKS, shape.hidden // UNIT_COLUMNS, 2),
+            packets(2, shape.hidden * shape.rows // 2), packets(shape.heads * DIM * shape.rows // 2),
+            packets(shape.inner * shape.rows // 2), packets(2, tiles, RANKS, shape.hidden // UNIT_COLUMNS, 2),
             self._logits, packets(shape.rows),
         ]  # fmt: skip  # one argument list
         self._epoch = torch.zeros(1, dtype=torch.int32, device=like.device)

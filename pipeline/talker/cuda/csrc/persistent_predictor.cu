@@ -50,7 +50,7 @@ struct Worker : Attention {
         sync_warp();
         // The lanes load blocks of eight channels of ROWS_AT_ONCE rows at a time.
         constexpr int BLOCKS_OF_8 = SLICE / 8, ROWS_AT_ONCE = 32 / BLOCKS_OF_8, ITEMS = ROWS / ROWS_AT_ONCE;
-        static_assert(8 % ROWS_AT_ONCE == 0);
+        static_assert(32 % BLOCKS_OF_8 == 0 && 8 % ROWS_AT_ONCE == 0);
         const int block_of_8 = lane % BLOCKS_OF_8, lane_row = lane / BLOCKS_OF_8;
         uint4 words[ITEMS];
 #pragma unroll
@@ -99,7 +99,7 @@ struct Worker : Attention {
                 Packets{packet(bits_of(one)), packet(bits_of(two))});
     }
     DEVICE_MEMBER float swiglu(float gate, float up) { return gate / (1.0f + fast_exp(-gate)) * up; }
-    // `unit`, `tile`: of sums that are in shared memory; `first`: the number of the first unit there.
+    // `first`: the number of the first unit whose sums are in shared memory.
     DEVICE_MEMBER void store_gated(int first) {
         // Units of gate and of up alternate.
         const int unit = warp / TILES * 2, tile = warp % TILES;
@@ -178,10 +178,11 @@ struct Worker : Attention {
         store_sums(sums, 0);
         sync_compute_warps();
         // All columns of a row go to the block that owns it.
+        if (warp < QKV_N)
 #pragma unroll
-        for (int tile = 0; warp < QKV_N && tile < TILES; ++tile)
-            store_async(&shared.qkv_sums[tile][(warp * RANKS + rank) * 4 + pair], owner_offset, sum_unit(warp, tile),
-                shared.qkv_ready);
+            for (int tile = 0; tile < TILES; ++tile)
+                store_async(&shared.qkv_sums[tile][(warp * RANKS + rank) * 4 + pair], owner_offset,
+                    sum_unit(warp, tile), shared.qkv_ready);
         if (layer > 0) row_scales(1, rank, epoch - 1, squares, row_scale);
     }
     DEVICE_MEMBER void out_product() {
@@ -199,7 +200,7 @@ struct Worker : Attention {
         uint4 weights[GATE_N / 2][STEPS / 2];
         float sums[2][TILES][GATE_N / 2][4] = {};
         load_weights(weights);
-        gather_slice(p.x, epoch);
+        gather_slice<TILES * POLLS>(p.x, epoch);
         const SquareParts squares = request_sum_sq(0, warp);
         slice_product(sums[0], weights);
         load_weights(weights);

@@ -49,8 +49,9 @@ struct PredictorGemm {
 
     // The same for this warp's slice of x.
     DEVICE_MEMBER u32 *warp_slice() { return (u32 *)shared.slices[warp]; }
-    DEVICE_MEMBER void gather_slice(const u64 *from, u32 wanted) {
-        constexpr int LOADS = X_SLICE / 2 / 32, BATCH = LOADS < POLLS ? LOADS : POLLS;
+    template <int AT_ONCE = POLLS> DEVICE_MEMBER void gather_slice(const u64 *from, u32 wanted) {
+        constexpr int LOADS = X_SLICE / 2 / 32, BATCH = LOADS < AT_ONCE ? LOADS : AT_ONCE;
+        static_assert(LOADS % BATCH == 0);
         from += warp * X_SLICE + 2 * lane;
         // Polls one pair until it arrives, to keep the memory system free.
         spin.until([&] { return load_packets(from).first >> 32 == wanted; });
