@@ -268,5 +268,5 @@ def self_test(
     codes = predictor(start, first, candidates, noise)
     same = (codes == expected).all(1)
     close = (predictor.last_logits(rows) - logits).abs().amax(1) < LOGIT_TOLERANCE * logits.std()
-    enough = all(int(tile.sum()) * 4 >= len(tile) for tile in same.split(TILE_ROWS))
+    enough = all(int(tile.sum()) * 4 >= len(tile) for tile in torch.split(same, TILE_ROWS))
     return enough and bool(close[same].all())
