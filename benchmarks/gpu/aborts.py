@@ -25,7 +25,7 @@ from voxgate.pipeline.voice_model import SynthesizerOptions
 from .engine import CACHE_BYTES
 
 ABORTS, SPEAKERS = 1000, 16
-"""Utterances that are stopped, and utterances at a time: as many as the persistent predictor has rows."""
+"""Utterances that are stopped, and utterances at a time: as many as a tile of the persistent predictor has rows."""
 FRAMES = range(8, 49)
 """Lengths of the utterances, of which about half are stopped before."""
 ALONE, ALONE_FRAMES = 6, 40

@@ -1,9 +1,10 @@
 """Finds tiles of the code predictor's products on this GPU.
 
-`python -m voxgate.benchmarks.gpu.predictor_tiles CHECKPOINT`. For each number of rows of MEASURED it replaces one tile
-of `talker/cuda/tiles.py` at a time, and keeps what makes a part of a frame's chain of kernels shorter. Prints the tiles
-found, and the times of whole frames by rows: with the tiles in the file, with those found, and with the matrix
-library's products.
+`python -m voxgate.benchmarks.gpu.predictor_tiles CHECKPOINT [SUM_COLUMNS]`. For each number of rows of MEASURED it
+replaces one tile of `talker/cuda/tiles.py` at a time, and keeps what makes a part of a frame's chain of kernels
+shorter. Prints the tiles found, and the times of whole frames by rows: with the tiles in the file, with those found,
+and with the matrix library's products. SUM_COLUMNS, by default as in the file, is the least number of columns that a
+program adds to the residual stream: 8 tries narrower tiles, for which each norm reads more sums.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 from voxgate.codecs.neural.cuda.tiles import ChipLimits, ProductTile
 from voxgate.pipeline.cuda.chip import chip_limits
-from voxgate.pipeline.talker.cuda.tiles import COLUMNS, NARROW, SHALLOW, Epilogue, gemm_tile
+from voxgate.pipeline.talker.cuda.tiles import NARROW, SHALLOW, SUM_COLUMNS, Epilogue, gemm_tile
 
 from .parts import graph_ms
 
@@ -34,6 +35,8 @@ GROUPS = 3
 """Groups of the part of a frame by which tiles are compared."""
 GAIN = 0.995
 """A tile must shorten the time to less than this share."""
+ADD_COLUMNS, OTHER_COLUMNS = (8, 16, 32), (16, 32, 64, 128)
+"""Columns of a program that are tried for products that add to the residual stream, and for others."""
 PROGRAMS = range(48, 529)
 """Programs of a product that are tried: a Hopper has 132 multiprocessors."""
 TUNE_S = 25.0
@@ -49,13 +52,15 @@ def product_of(epilogue: Epilogue, inner: int, width: int) -> Product:
     return epilogue, width > NARROW if epilogue is Epilogue.STORE else epilogue is Epilogue.ADD and inner > SHALLOW
 
 
-def candidates(rows: int, width: int, epilogue: Epilogue, chip: ChipLimits) -> Iterator[ProductTile]:
-    """Tiles to try for a product of `rows` by `width`."""
-    matrices = 2 if epilogue is Epilogue.SWIGLU else 1
+def candidates(
+    rows: int, width: int, epilogue: Epilogue, chip: ChipLimits, sum_columns: int = SUM_COLUMNS
+) -> Iterator[ProductTile]:
+    """Tiles to try for a product of `rows` by `width`; `sum_columns`: fewest columns that a program adds to."""
+    is_add, matrices = epilogue is Epilogue.ADD, 2 if epilogue is Epilogue.SWIGLU else 1
     for tile_rows in (16, 32, 64, 128):
-        for columns in (COLUMNS,) if epilogue is Epilogue.ADD else (16, 32, 64, 128):
+        for columns in ADD_COLUMNS if is_add else OTHER_COLUMNS:
             programs = math.ceil(rows / tile_rows) * math.ceil(width / columns)
-            if tile_rows > rows or programs not in PROGRAMS:
+            if tile_rows > rows or programs not in PROGRAMS or (is_add and columns < sum_columns):
                 continue
             for span in (64, 128, 256):
                 fitting = [
@@ -87,13 +92,15 @@ class Tiles:
         return own.get(product) or gemm_tile(rows, inner, width, epilogue, chip, exact=exact)
 
 
-def tune(frames: Callable[[object], Tensor], tiles: Tiles, rows: int, report: Callable[[str], None]) -> None:
+def tune(
+    frames: Callable[[object], Tensor], tiles: Tiles, rows: int, sum_columns: int, report: Callable[[str], None]
+) -> None:
     """Puts into `tiles` what makes `frames`, which computes codes of `rows` rows, faster; ends after TUNE_S."""
     chip, own, began_s = chip_limits(), tiles.own[rows], time.monotonic()
     best_ms = graph_ms(partial(frames, None))
     for product, (_, width) in sorted(tiles.sizes.items()):
         before_ms, kept = best_ms, own.get(product)
-        for tile in candidates(rows, width, product[0], chip):
+        for tile in candidates(rows, width, product[0], chip, sum_columns):
             if time.monotonic() - began_s > TUNE_S:
                 break
             own[product] = tile
@@ -111,7 +118,7 @@ def tune(frames: Callable[[object], Tensor], tiles: Tiles, rows: int, report: Ca
             report(f"{rows} rows, {product[0].name}, {product[1]}: {kept}, {before_ms:.3f} -> {best_ms:.3f} ms")
 
 
-def compile_candidates(folder: Path) -> None:
+def compile_candidates(folder: Path, sum_columns: int) -> None:
     """Compiles every candidate in several processes; launches nothing, and needs no GPU but its limits."""
     from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
     from voxgate.pipeline.checkpoint.weights import PREFIX, tensor_shapes
@@ -128,7 +135,7 @@ def compile_candidates(folder: Path) -> None:
         }
         first, one_layer = weights["talker.model.codec_embedding.weight"], replace(checkpoint.predictor, layers=1)
         predictor = served.GpuCodePredictor(
-            weights, first, one_layer, GROUPS, max(MEASURED), chip=chip, library_rows=NEVER
+            weights, first, one_layer, GROUPS, max(MEASURED), chip=chip, library_rows=NEVER, sum_columns=sum_columns
         )
 
         def frames(rows: int) -> None:
@@ -143,16 +150,17 @@ def compile_candidates(folder: Path) -> None:
             for rows, own in tiles.own.items():
                 frames(rows)
                 for product, (_, width) in sorted(tiles.sizes.items()):
-                    for tile in candidates(rows, width, product[0], chip):
+                    for tile in candidates(rows, width, product[0], chip, sum_columns):
                         own[product] = tile
                         frames(rows)
                     own.pop(product, None)
     print(compile_all(list(noted.values())), file=sys.stderr)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, sum_columns: int) -> None:
     """Compiles, measures and prints."""
-    subprocess.run([sys.executable, "-m", f"{__package__}.predictor_tiles", str(folder), "compile"], check=True)
+    command = [sys.executable, "-m", f"{__package__}.predictor_tiles", str(folder), str(sum_columns), "compile"]
+    subprocess.run(command, check=True)
     from voxgate.pipeline.talker.cuda import predictor as served
 
     from .predictor import LoadedPredictor
@@ -162,11 +170,11 @@ def main(folder: Path) -> None:
 
     tiles, times = Tiles(), {}
     with torch.inference_mode(), patch.object(served, "gemm_tile", tiles):
-        load = partial(LoadedPredictor.load, folder, persistent_predictor=False)
+        load = partial(LoadedPredictor.load, folder, persistent_predictor=False, sum_columns=sum_columns)
         short = load(max(MEASURED), GROUPS, library_rows=NEVER)
         short.frames(max(MEASURED))(None)
         for rows in MEASURED:
-            tune(short.frames(rows), tiles, rows, report)
+            tune(short.frames(rows), tiles, rows, sum_columns, report)
         found = tiles.own
         for name, own, least in (("file", {}, NEVER), ("found", found, NEVER), ("library", found, 1)):
             tiles.own = {rows: own.get(rows, {}) for rows in MEASURED}
@@ -178,11 +186,9 @@ def main(folder: Path) -> None:
         for rows, own in found.items()
         for product, tile in own.items()
     }
-    print(json.dumps({"tiles": chosen, "frame_ms": times}))
+    print(json.dumps({"sum_columns": sum_columns, "tiles": chosen, "frame_ms": times}))
 
 
 if __name__ == "__main__":
-    if sys.argv[2:] == ["compile"]:
-        compile_candidates(Path(sys.argv[1]))
-    else:
-        main(Path(sys.argv[1]))
+    run = compile_candidates if sys.argv[3:] == ["compile"] else main
+    run(Path(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else SUM_COLUMNS)

@@ -18,6 +18,7 @@ class FastPath(StrEnum):
     HALF_CODEC = "half-precision codec"
     EARLY_LAUNCH = "early launch of kernels"
     PERSISTENT_PREDICTOR = "persistent predictor"
+    PERSISTENT_PREDICTOR_32 = "persistent predictor of 17 to 32 rows"
 
     def missing(self, chip: ChipLimits) -> str | None:
         """What the chip lacks for this path; None when it can have it."""
@@ -29,7 +30,7 @@ class FastPath(StrEnum):
         return None
 
 
-_HOPPER_ONLY = frozenset((FastPath.RESIDUAL_UNITS, FastPath.PERSISTENT_PREDICTOR))
+_HOPPER_ONLY = frozenset((FastPath.RESIDUAL_UNITS, FastPath.PERSISTENT_PREDICTOR, FastPath.PERSISTENT_PREDICTOR_32))
 _HOPPER_ON = frozenset((FastPath.CODE_DRAW, FastPath.EARLY_LAUNCH))
 
 _outcomes: dict[str, str] = {}

@@ -12,8 +12,12 @@ from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, TransformerSize
 from voxgate.pipeline.talker.cuda.persistent_predictor import (
     SOURCE,
+    TILE_ROWS,
+    VARIANTS,
+    PackedPredictor,
     PersistentPredictor,
     PredictorShape,
+    Reference,
     predictor_shape_for,
     self_test,
 )
@@ -57,6 +61,11 @@ def sorted_draw(
     return ids.gather(1, (cumulative <= at).sum(1, keepdim=True).clamp(max=last))[:, 0], edges.abs().amin(1)
 
 
+def variant(rows: int) -> int:
+    """The variant that serves so many rows."""
+    return next(most for most in VARIANTS if rows <= most)
+
+
 @dataclass(frozen=True)
 class FrameInputs:
     """A predictor's inputs, on the CPU."""
@@ -98,87 +107,87 @@ def weights(checkpoint: TalkerCheckpoint) -> dict[str, Tensor]:
     return {name: tensor.bfloat16() for name, tensor in small_weights(replace(small, codec_vocab=VOCAB + 32)).items()}
 
 
-@pytest.fixture(scope="module")
-def shape() -> PredictorShape:
-    shape = predictor_shape_for(SIZE, GROUPS, VOCAB, torch.bfloat16)
+def shape_of(rows: int, groups: int = GROUPS) -> PredictorShape:
+    """The shape of the variant for `rows` rows."""
+    shape = predictor_shape_for(SIZE, groups, VOCAB, torch.bfloat16, variant(rows))
     assert shape is not None
     return shape
 
 
-MakePredictor = Callable[[int, int], PersistentPredictor]
+MakePredictor = Callable[[int, int, int], PersistentPredictor]
+RunFrame = Callable[[int, int], tuple[Tensor, Tensor]]
 
 
 @pytest.fixture(scope="module")
 def make(weights: dict[str, Tensor], device: torch.device, tmp_path_factory: pytest.TempPathFactory) -> MakePredictor:
-    """Makes a predictor for a number of groups; on a CPU, with this order of its threads."""
+    """Makes a predictor for a number of rows and of groups; on a CPU, with this order of its threads."""
     if device.type == "cuda" and torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("the kernel needs Hopper")
     own = {name: tensor.to(device) for name, tensor in weights.items()}
 
     @cache
-    def of(groups: int, order: int) -> PersistentPredictor:
-        shape = predictor_shape_for(SIZE, groups, VOCAB, torch.bfloat16)
-        assert shape is not None
+    def of(most: int, groups: int, order: int) -> PersistentPredictor:
+        shape = shape_of(most, groups)
         folded = FoldedPredictor.of(own, own["talker.model.codec_embedding.weight"], SIZE, groups)
         folder = tmp_path_factory.mktemp("kernel")
         launch = None if device.type == "cuda" else cpu_launch(SOURCE, shape.macros(), folder, order)
-        return PersistentPredictor(shape, folded, SIZE.norm_eps, launch)
+        return PersistentPredictor(shape, PackedPredictor(shape, folded), SIZE.norm_eps, launch)
 
-    return of
-
-
-@pytest.fixture
-def predictor(make: MakePredictor) -> PersistentPredictor:
-    return make(GROUPS, 0)
+    return lambda rows, groups, order: of(variant(rows), groups, order)
 
 
-CASES = [(1, 0, 1.0), (12, 20, 0.6), (16, 0, 0.7)]
+CASES = {1: (0, 1.0), 12: (20, 0.6), 16: (0, 0.7), 17: (0, 1.0), 24: (20, 0.6), 32: (0, 0.7)}
+"""Top-k and top-p by rows."""
 
 
-@pytest.mark.parametrize(("rows", "top_k", "top_p"), CASES)
-def test_draws_equal_those_of_sorting_its_own_logits(
-    make: MakePredictor, device: torch.device, rows: int, top_k: int, top_p: float
-) -> None:
-    frame = FrameInputs.of(rows, top_k, top_p)
+@pytest.fixture(scope="module")
+def run_frame(make: MakePredictor, device: torch.device) -> RunFrame:
+    """Codes and last logits of the case of a number of rows, for a number of groups; computed once."""
+    return cache(lambda rows, groups: FrameInputs.of(rows, *CASES[rows]).run(make(rows, groups, 0), groups, device))
+
+
+@pytest.mark.parametrize("rows", CASES)
+def test_draws_equal_those_of_sorting_its_own_logits(run_frame: RunFrame, rows: int) -> None:
+    frame = FrameInputs.of(rows, *CASES[rows])
     for groups in range(2, GROUPS + 1):
         # A launch leaves the logits of its last group only.
-        drawn, logits = frame.run(make(groups, 0), groups, device)
-        expected, edge = sorted_draw(logits, frame.noise[:, groups - 2], top_k, top_p, frame.inv_temperature)
-        clear = (edge > EDGE) | (frame.noise[:, groups - 2] == 0)
+        drawn, logits = run_frame(rows, groups)
+        noise = frame.noise[:, groups - 2]
+        expected, edge = sorted_draw(logits, noise, frame.top_k, frame.top_p, frame.inv_temperature)
+        clear = (edge > EDGE) | (noise == 0)
         assert clear.sum() > 0.8 * rows
         assert drawn[clear, -1].tolist() == expected[clear].tolist(), groups
 
 
-@pytest.mark.parametrize(("rows", "top_k", "top_p"), CASES)
-def test_logits_equal_the_reference(
-    make: MakePredictor, weights: dict[str, Tensor], device: torch.device, rows: int, top_k: int, top_p: float
-) -> None:
+@pytest.mark.parametrize("rows", CASES)
+def test_logits_equal_the_reference(run_frame: RunFrame, weights: dict[str, Tensor], rows: int) -> None:
     """The reference runs in float32 and is forced to draw the same codes."""
-    frame = FrameInputs.of(rows, top_k, top_p)
+    frame = FrameInputs.of(rows, *CASES[rows])
     wide = {name: tensor.float() for name, tensor in weights.items()}
     reference = CodePredictor(wide, wide["talker.model.codec_embedding.weight"], SIZE, GROUPS, rows)
-    drawn, _ = frame.run(make(GROUPS, 0), GROUPS, device)
+    drawn, _ = run_frame(rows, GROUPS)
     forced = ForcedCandidates(drawn)
     reference(frame.hidden.float(), frame.first, forced, frame.noise)  # type: ignore[arg-type]  # stands in for Candidates
     for groups in range(2, GROUPS + 1):
-        shorter, logits = frame.run(make(groups, 0), groups, device)
+        shorter, logits = run_frame(rows, groups)
         assert torch.equal(shorter, drawn[:, : groups - 1])
         assert torch.allclose(logits, forced.logits[groups - 2], atol=ROUNDING), groups
 
 
-def test_order_of_threads_does_not_change_the_result(make: MakePredictor, device: torch.device) -> None:
-    frame = FrameInputs.of(12, 20, 0.6)
-    codes, logits = frame.run(make(GROUPS, 0), GROUPS, device)
+@pytest.mark.parametrize("rows", [12, 24])
+def test_order_of_threads_does_not_change_the_result(
+    make: MakePredictor, run_frame: RunFrame, device: torch.device, rows: int
+) -> None:
+    frame, (codes, logits) = FrameInputs.of(rows, *CASES[rows]), run_frame(rows, GROUPS)
     for _ in range(200 if device.type == "cuda" else 1):
-        again, logits_again = frame.run(make(GROUPS, 1), GROUPS, device)
+        again, logits_again = frame.run(make(rows, GROUPS, 1), GROUPS, device)
         assert torch.equal(again, codes)
         assert torch.equal(logits_again, logits)
 
 
-def test_epoch_counter_may_overflow(make: MakePredictor, device: torch.device) -> None:
+def test_epoch_counter_may_overflow(make: MakePredictor, run_frame: RunFrame, device: torch.device) -> None:
     """A launch uses several of the 2^32 epochs."""
-    frame, predictor = FrameInputs.of(12, 20, 0.6), make(GROUPS, 0)
-    expected = frame.run(predictor, GROUPS, device)
+    frame, expected, predictor = FrameInputs.of(12, *CASES[12]), run_frame(12, GROUPS), make(12, GROUPS, 0)
     predictor._epoch.fill_(-GROUPS - 1)
     for _ in range(3):
         again = frame.run(predictor, GROUPS, device)
@@ -186,39 +195,50 @@ def test_epoch_counter_may_overflow(make: MakePredictor, device: torch.device) -
     assert 0 < int(predictor._epoch) < 4 * GROUPS * (SIZE.layers + 1)
 
 
-def test_self_test_rejects_a_predictor_with_other_weights(
-    predictor: PersistentPredictor, weights: dict[str, Tensor], shape: PredictorShape, device: torch.device
+class RecordingCandidates:
+    """`Candidates` that keep the logits of the last draw."""
+
+    def __init__(self, inner: Candidates) -> None:
+        self.inner = inner
+
+    def draw(self, logits: Tensor, noise: Tensor) -> Tensor:
+        self.logits = logits.clone()
+        return self.inner.draw(logits, noise)
+
+
+@pytest.mark.parametrize("rows", VARIANTS)
+def test_self_test_rejects_other_weights_and_a_tile_of_other_codes(
+    make: MakePredictor, weights: dict[str, Tensor], device: torch.device, rows: int
 ) -> None:
-    """Against the reference in float32 with the same and with other weights."""
+    """Against the reference in float32 with the same and with other weights, and with other codes in the last tile."""
 
-    class RecordingCandidates:
-        def __init__(self, inner: Candidates) -> None:
-            self.inner = inner
-
-        def draw(self, logits: Tensor, noise: Tensor) -> Tensor:
-            self.logits = logits.clone()
-            return self.inner.draw(logits, noise)
-
-    def reference(scale: float) -> object:
+    def reference(scale: float, shift: int = 0) -> Reference:
         wide = {name: tensor.float() * (scale if "down_proj" in name else 1) for name, tensor in weights.items()}
-        code_predictor = CodePredictor(wide, wide["talker.model.codec_embedding.weight"], SIZE, GROUPS, 16)
+        code_predictor = CodePredictor(wide, wide["talker.model.codec_embedding.weight"], SIZE, GROUPS, rows)
 
         def codes(start: Tensor, first: Tensor, _candidates: Candidates, noise: Tensor) -> tuple[Tensor, Tensor]:
-            rows = len(start)
             greedy = Candidates.of(torch.ones(rows), torch.ones(rows, dtype=torch.int64), torch.ones(rows), VOCAB)
             recording = RecordingCandidates(greedy)
             drawn = code_predictor(start.cpu().float(), first.cpu(), recording, noise.cpu())  # type: ignore[arg-type]  # as above
+            drawn[-TILE_ROWS:] = (drawn[-TILE_ROWS:] + shift) % VOCAB
             return drawn.to(device), recording.logits.to(device)
 
         return codes
 
-    assert self_test(predictor, reference(1.0), shape, device)  # type: ignore[arg-type]  # a function
-    assert not self_test(predictor, reference(1.5), shape, device)  # type: ignore[arg-type]  # a function
+    predictor, shape = make(rows, GROUPS, 0), shape_of(rows)
+    assert self_test(predictor, reference(1.0), shape, rows, device)
+    assert not self_test(predictor, reference(1.5), shape, rows, device)
+    assert not self_test(predictor, reference(1.0, shift=1), shape, rows, device)
 
 
 def test_unsupported_sizes_have_no_shape() -> None:
     full = TransformerSize(1024, 3072, 5, 16, 8, 128, 1e-6, 1e6)
-    assert predictor_shape_for(full, 16, 2048, torch.bfloat16) is not None
-    assert predictor_shape_for(full, 16, 2048, torch.float32) is None
-    assert predictor_shape_for(replace(full, head_dim=64), 16, 2048, torch.bfloat16) is None
-    assert predictor_shape_for(replace(full, intermediate=3000), 16, 2048, torch.bfloat16) is None
+    for rows in VARIANTS:
+        assert predictor_shape_for(full, 16, 2048, torch.bfloat16, rows) is not None
+        assert predictor_shape_for(full, 16, 2048, torch.float32, rows) is None
+        assert predictor_shape_for(replace(full, head_dim=64), 16, 2048, torch.bfloat16, rows) is None
+        assert predictor_shape_for(replace(full, intermediate=3000), 16, 2048, torch.bfloat16, rows) is None
+        assert predictor_shape_for(replace(full, hidden=768), 16, 2048, torch.bfloat16, rows) is None
+    # A block has too few warps for the logits of two tiles.
+    assert predictor_shape_for(full, 16, 4096, torch.bfloat16, 16) is not None
+    assert predictor_shape_for(full, 16, 4096, torch.bfloat16, 32) is None

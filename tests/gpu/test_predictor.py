@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from voxgate.codecs.neural.cuda.tiles import ProductTile
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.talker.cuda import predictor as served
 from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
 from voxgate.pipeline.talker.cuda.tiles import Epilogue
 from voxgate.pipeline.talker.reference.predictor import CodePredictor
@@ -76,6 +78,28 @@ def test_products_of_the_library_give_the_logits_of_the_chain(
         assert sum(same) > rows / 2
         assert torch.allclose(other_logits[same], logits[same], atol=0.05)
         assert logits.std() > 0.2
+
+
+@pytest.mark.parametrize(("columns", "sum_columns"), [(8, 8), (16, 8), (32, 16)])
+def test_sums_of_squares_have_their_blocks_in_any_tile(
+    checkpoint: TalkerCheckpoint, device: torch.device, monkeypatch: pytest.MonkeyPatch, columns: int, sum_columns: int
+) -> None:
+    monkeypatch.setattr(served, "gemm_tile", lambda *_, **__: ProductTile(16, columns, 32, 4, 2))
+    half = torch.bfloat16 if device.type == "cuda" else torch.float16
+    small, height = small_checkpoint(checkpoint, hidden=64), 20
+    weights = {name: tensor.to(device, half) for name, tensor in small_weights(small).items()}
+    table = weights["talker.model.codec_embedding.weight"]
+    gpu = GpuCodePredictor(weights, table, small.predictor, small.groups, height, sum_columns=sum_columns)
+    weight = gpu._layers[0].out
+    generator = torch.Generator().manual_seed(columns)
+    x = torch.randn(height, small.predictor.hidden, generator=generator).to(device, half)
+    source = torch.randn(height, weight.shape[1], generator=generator).to(device, half)
+    gpu._start_pass(x)
+    gpu._linear(source, weight, gpu._x[:height], Epilogue.ADD)
+    expected = x.float() + source.float() @ weight.float().t()
+    squares = expected.square().view(height, -1, sum_columns).sum(2)
+    assert torch.allclose(gpu._residual[:height], expected, atol=0.02)
+    assert torch.allclose(gpu._sum_sq[:height], squares, rtol=0.02)
 
 
 @pytest.mark.parametrize("height", [1, 3, 16, 17, 65, 130])

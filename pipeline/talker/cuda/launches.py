@@ -30,7 +30,7 @@ from .backbone import GpuBackbone
 from .backbone_kernels import BatchRows, LayerWeights
 from .frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
 from .mapped_tables import MappedTables
-from .persistent_predictor import persistent_predictor_source, predictor_shape_for
+from .persistent_predictor import TILE_ROWS, VARIANTS, persistent_predictor_source, predictor_shape_for
 from .predictor import GpuCodePredictor
 from .sampling import CodeDraw, code_draw_source, code_draw_supports
 from .step_kernels import PAGES, find_first_frames, prepare_rows
@@ -59,10 +59,11 @@ class TalkerLaunches:
     def sources(self) -> list[KernelSource]:
         """The CUDA C++ kernels."""
         sources = [code_draw_source(*self._draw_size)] if self._draws_in_cuda else []
-        checkpoint = self._checkpoint
-        shape = predictor_shape_for(checkpoint.predictor, checkpoint.groups, checkpoint.codebook, torch.bfloat16)
-        if shape is not None and FastPath.PERSISTENT_PREDICTOR.missing(self._chip) is None:
-            sources.append(persistent_predictor_source(shape))
+        size, groups, vocab = self._checkpoint.predictor, self._checkpoint.groups, self._checkpoint.codebook
+        for rows, path in VARIANTS.items():
+            shape = predictor_shape_for(size, groups, vocab, torch.bfloat16, rows)
+            if shape is not None and path.missing(self._chip) is None and rows - TILE_ROWS < self._shape.rows:
+                sources.append(persistent_predictor_source(shape))
         return sources
 
     @property

@@ -1,9 +1,13 @@
-"""The code predictor of few rows as one kernel (`csrc/persistent_predictor.cu`): sizes, packed weights, self-test."""
+"""The code predictor of few rows as one kernel (`csrc/persistent_predictor.cu`): sizes, packed weights, self-test.
+
+The kernel is compiled for each size of VARIANTS. All of them read the same packed weights.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,8 +26,12 @@ DIM = 128
 """The width of a head that the kernel supports."""
 RANKS = 8
 """Blocks of a cluster, which divide the inner width of a product among them."""
-ROWS = 16
-"""Largest batch: the rows of a matrix instruction, all of which are always computed."""
+TILE_ROWS = 16
+"""Rows of a matrix instruction, all of which are always computed."""
+VARIANTS = {16: FastPath.PERSISTENT_PREDICTOR, 32: FastPath.PERSISTENT_PREDICTOR_32}
+"""Largest batches of the compiled variants. Each serves the batches that need as many tiles of TILE_ROWS rows."""
+RINGS = {16: 9, 32: 6}
+"""By variant: units of weights for which a block has shared memory."""
 UNIT_COLUMNS = 64
 """Columns of a unit, the part of a product that a block computes at a time."""
 WARPS = 8
@@ -40,7 +48,7 @@ LOGIT_TOLERANCE = 0.1
 class PredictorShape:
     """Sizes of the kernel; its macros, in lower case.
 
-    `ring`: units of weights in shared memory; `polls`: pairs of packets that a thread requests at a time.
+    `rows`: one of VARIANTS; `polls`: pairs of packets that a thread requests at a time.
     """
 
     hidden: int
@@ -50,7 +58,7 @@ class PredictorShape:
     vocab: int
     layers: int
     groups: int
-    ring: int = 9
+    rows: int = TILE_ROWS
     polls: int = 8
 
     @property
@@ -67,52 +75,44 @@ class PredictorShape:
         sizes = {name.upper(): value for name, value in asdict(self).items()}
         return sizes | {
             "BLOCKS": self.blocks, "RANKS": RANKS, "WARPS": WARPS, "SHARED": SHARED_BYTES, "SPINS": SPINS,
-        }  # fmt: skip  # one line
+            "RING": RINGS[self.rows],
+        }  # fmt: skip  # one mapping
 
     def fits(self) -> bool:
         """Whether the kernel can divide the products of these sizes."""
-        depth, clusters = self.hidden // RANKS, self.kv
+        depth, clusters, tiles = self.hidden // RANKS, self.kv, self.rows // TILE_ROWS
         columns = (self.hidden, 2 * self.inner, self.vocab)
         return (
-            self.hidden % (RANKS * 32) == 0
+            self.hidden in (256, 512, 1024)
             and all(inner % (RANKS * depth) == inner % (64 * WARPS) == 0 for inner in (self.heads * DIM, self.inner))
             and all(width % (clusters * UNIT_COLUMNS) == 0 for width in columns)
             and self.inner // clusters % (2 * UNIT_COLUMNS) == 0
-            and self.hidden // 64 * 2 <= 32
+            and tiles * self.hidden // clusters <= 64 * WARPS
             and self.vocab % (64 * WARPS) == 0
-            and self.vocab // clusters <= 64 * WARPS
+            and tiles * self.vocab // clusters <= 64 * WARPS
             and self.heads == 2 * self.kv
-            and self.groups <= 16 <= self.blocks
+            and self.groups <= 16
         )
 
 
-def predictor_shape_for(size: TransformerSize, groups: int, vocab: int, dtype: torch.dtype) -> PredictorShape | None:
-    """The sizes of a model for the kernel; None where the kernel does not support them."""
-    shape = PredictorShape(size.hidden, size.heads, size.kv_heads, size.intermediate, vocab, size.layers, groups)
+def predictor_shape_for(
+    size: TransformerSize, groups: int, vocab: int, dtype: torch.dtype, rows: int = TILE_ROWS
+) -> PredictorShape | None:
+    """The sizes of a model for the variant of `rows` rows; None where the kernel does not support them."""
+    shape = PredictorShape(size.hidden, size.heads, size.kv_heads, size.intermediate, vocab, size.layers, groups, rows)
     return shape if dtype is torch.bfloat16 and size.head_dim == DIM and shape.fits() else None
 
 
 def persistent_predictor_source(shape: PredictorShape) -> KernelSource:
-    """The kernel for a model."""
+    """A variant of the kernel for a model."""
     return KernelSource(SOURCE, shape.macros())
 
 
-class PersistentPredictor:
-    """Draws the codes 1 to groups - 1 of up to `ROWS` frames with one launch. Not thread-safe: calls share buffers."""
+class PackedPredictor:
+    """A predictor's weights in the order in which the kernel's parameters name them and its blocks read them."""
 
-    def __init__(
-        self, shape: PredictorShape, folded: FoldedPredictor, norm_eps: float, launch: Launch | None = None
-    ) -> None:
-        """`launch`: used instead of compiling the kernel for this GPU.
-
-        Raises EngineError where the GPU cannot run it.
-        """
-        self._shape, self._eps = shape, norm_eps
-        if launch is None:
-            kernel = CudaKernel(persistent_predictor_source(shape), SHARED_BYTES, cooperative=True)
-            kernel.require_resident(shape.kv, RANKS, shape.threads)
-            launch = kernel.launch
-        self._launch = launch
+    def __init__(self, shape: PredictorShape, folded: FoldedPredictor) -> None:
+        """`shape`: of any variant."""
 
         def pack(matrices: Sequence[Tensor], *, whole_depth: bool) -> Tensor:
             depth = shape.hidden // RANKS
@@ -126,22 +126,44 @@ class PersistentPredictor:
             pack([gate_up for _, gate_up in by_cluster], whole_depth=True),
             pack([layer.down.t() for layer in layers], whole_depth=False),
         ]
-        self._weights = [
+        self.tensors = [
             torch.cat(layer_weights, 2), pack([head.t() for head in folded.heads], whole_depth=True),
             torch.stack([layer.rope_cos for layer in layers]), torch.stack([layer.rope_sin for layer in layers]),
             *(table.contiguous() for table in folded.inputs),
             *(table.float().square().sum(1) for table in folded.inputs),
         ]  # fmt: skip  # one line a kind
-        like = folded.heads[0]
+
+
+class PersistentPredictor:
+    """Draws the codes 1 to groups - 1 of up to `shape.rows` frames with one launch.
+
+    Not thread-safe: calls share buffers.
+    """
+
+    def __init__(
+        self, shape: PredictorShape, packed: PackedPredictor, norm_eps: float, launch: Launch | None = None
+    ) -> None:
+        """`launch`: used instead of compiling the kernel for this GPU.
+
+        Raises EngineError where the GPU cannot run it.
+        """
+        self._shape, self._packed, self._eps = shape, packed, norm_eps
+        if launch is None:
+            kernel = CudaKernel(persistent_predictor_source(shape), SHARED_BYTES, cooperative=True)
+            kernel.require_resident(shape.kv, RANKS, shape.threads)
+            launch = kernel.launch
+        self._launch = launch
+        like, tiles = packed.tensors[0], shape.rows // TILE_ROWS
 
         def packets(*size: int) -> Tensor:
             return torch.zeros(*size, dtype=torch.int64, device=like.device)
 
-        self._cache = like.new_zeros(shape.layers, shape.blocks, 2, 2, 16, DIM)
-        self._logits = packets(ROWS, shape.vocab)
+        self._cache = like.new_zeros(shape.layers, shape.blocks, 2 * tiles, 2, 16, DIM)
+        self._logits = packets(shape.rows, shape.vocab)
         self._packets = [
-            packets(2, shape.hidden * 8), packets(shape.heads * DIM * 8), packets(shape.inner * 8),
-            packets(2, RANKS, shape.hidden // UNIT_COLUMNS, 2), self._logits, packets(ROWS),
+            packets(2, shape.hidden * shape.rows // 2), packets(shape.heads * DIM * shape.rows // 2),
+            packets(shape.inner * shape.rows // 2), packets(2, tiles, RANKS, shape.hidden // UNIT_COLUMNS, 2),
+            self._logits, packets(shape.rows),
         ]  # fmt: skip  # one argument list
         self._epoch = torch.zeros(1, dtype=torch.int32, device=like.device)
 
@@ -152,7 +174,7 @@ class PersistentPredictor:
         start, first, noise = start.contiguous(), first.contiguous(), noise.contiguous()
         sum_sq = start.float().square().sum(1)
         params = pack_arguments(
-            *self._weights, start, sum_sq, first, codes, noise, candidates.inverse_temperature, candidates.top_p,
+            *self._packed.tensors, start, sum_sq, first, codes, noise, candidates.inverse_temperature, candidates.top_p,
             candidates.top_k, self._cache, *self._packets, self._epoch, rows, self._eps,
         )  # fmt: skip  # one argument list
         self._launch(self._shape.blocks, self._shape.threads, params)
@@ -194,44 +216,57 @@ Reference = Callable[[Tensor, Tensor, Candidates, Tensor], tuple[Tensor, Tensor]
 """Codes and the logits of the last group, from the arguments of `PersistentPredictor`."""
 
 
-def persistent_predictor_for(
-    folded: FoldedPredictor, size: TransformerSize, groups: int, chip: ChipLimits, reference: Reference
-) -> PersistentPredictor | None:
-    """`PersistentPredictor` for this model on the current GPU; None where unsupported, or where its self-test fails."""
+def persistent_predictors_for(
+    folded: FoldedPredictor, size: TransformerSize, groups: int, chip: ChipLimits, reference: Reference, max_rows: int
+) -> dict[int, PersistentPredictor]:
+    """`PersistentPredictor` for this model on the current GPU, by the tiles of its rows.
+
+    Without those that are unsupported, or fail their self-tests, or are larger than `max_rows` rows need.
+    """
     like = folded.heads[0]
-    shape = predictor_shape_for(size, groups, like.shape[1], like.dtype)
-    # A kernel that hangs cannot be stopped, so it is only run on GPUs on which it was tested.
-    reason = FastPath.PERSISTENT_PREDICTOR.missing(chip)
-    if shape is None or reason is not None:
-        disabled(FastPath.PERSISTENT_PREDICTOR, reason or "the model has another size or precision", expected=True)
-        return None
-    return accelerated(
-        FastPath.PERSISTENT_PREDICTOR,
-        lambda: PersistentPredictor(shape, folded, size.norm_eps),
-        lambda predictor: self_test(predictor, reference, shape, like.device),
-    )
+    built: dict[int, PersistentPredictor] = {}
+    packed: PackedPredictor | None = None
+    for rows, path in VARIANTS.items():
+        if rows - TILE_ROWS >= max_rows:
+            continue
+        shape = predictor_shape_for(size, groups, like.shape[1], like.dtype, rows)
+        # A kernel that hangs cannot be stopped, so it is only run on GPUs on which it was tested.
+        reason = path.missing(chip)
+        if shape is None or reason is not None:
+            disabled(path, reason or "the model has another size or precision", expected=True)
+            continue
+        weights = packed = packed or PackedPredictor(shape, folded)
+        predictor = accelerated(
+            path,
+            partial(PersistentPredictor, shape, weights, size.norm_eps),
+            partial(self_test, reference=reference, shape=shape, rows=min(rows, max_rows), device=like.device),
+        )
+        if predictor is not None:
+            built[rows // TILE_ROWS] = predictor
+    return built
 
 
 def self_test(
-    predictor: PersistentPredictor, reference: Reference, shape: PredictorShape, device: torch.device
+    predictor: PersistentPredictor, reference: Reference, shape: PredictorShape, rows: int, device: torch.device
 ) -> bool:
-    """Whether a quarter of the rows have the codes of `reference`, and those rows nearly the same last logits.
+    """Whether a quarter of each tile's rows have the codes of `reference`, and those rows nearly the same last logits.
 
     A different rounding may change any code, and then all later codes of its row.
     """
     inputs = RandomInputs()
-    start = inputs.normal(ROWS, shape.hidden).bfloat16().to(device)
-    first = inputs.integers(shape.vocab, ROWS).to(device)
-    noise = inputs.uniform(ROWS, shape.groups - 1).to(device)
+    start = inputs.normal(rows, shape.hidden).bfloat16().to(device)
+    first = inputs.integers(shape.vocab, rows).to(device)
+    noise = inputs.uniform(rows, shape.groups - 1).to(device)
     candidates = Candidates(
-        torch.ones(ROWS, 1, dtype=torch.float32, device=device),
-        torch.zeros(ROWS, dtype=torch.bool, device=device),
-        torch.ones(ROWS, 1, dtype=torch.int64, device=device),
-        torch.ones(ROWS, 1, dtype=torch.float32, device=device),
+        torch.ones(rows, 1, dtype=torch.float32, device=device),
+        torch.zeros(rows, dtype=torch.bool, device=device),
+        torch.ones(rows, 1, dtype=torch.int64, device=device),
+        torch.ones(rows, 1, dtype=torch.float32, device=device),
         shape.vocab,
     )
     expected, logits = reference(start, first, candidates, noise)
     codes = predictor(start, first, candidates, noise)
     same = (codes == expected).all(1)
-    close = (predictor.last_logits(ROWS) - logits).abs().amax(1) < LOGIT_TOLERANCE * logits.std()
-    return bool(same.sum() * 4 >= ROWS) and bool(close[same].all())
+    close = (predictor.last_logits(rows) - logits).abs().amax(1) < LOGIT_TOLERANCE * logits.std()
+    enough = all(int(tile.sum()) * 4 >= len(tile) for tile in torch.split(same, TILE_ROWS))
+    return enough and bool(close[same].all())

@@ -16,16 +16,15 @@ from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
 from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.chip import chip_limits
-from ...cuda.fast_paths import FastPath
 from ...cuda.self_test import disabled
 from ..reference.predictor_weights import FoldedLayer, FoldedPredictor, project
 from ..reference.sampling import Candidates
 from .backbone_kernels import add_rmsnorm, init_residual, swiglu
-from .persistent_predictor import ROWS, PersistentPredictor, persistent_predictor_for
+from .persistent_predictor import TILE_ROWS, VARIANTS, PersistentPredictor, persistent_predictors_for
 from .predictor_kernels import gemm, predictor_attention, skinny_gemm
 from .sampling import CodeDraw, code_draw_for
 from .sampling_kernels import WARPS, draw_code
-from .tiles import COLUMNS, LIBRARY_ROWS, SKINNY_ROWS, SWIGLU_SPAN, Epilogue, gemm_tile, skinny_tile
+from .tiles import LIBRARY_ROWS, SKINNY_ROWS, SUM_COLUMNS, SWIGLU_SPAN, Epilogue, gemm_tile, skinny_tile
 
 ATTENTION_WARPS = 1
 
@@ -47,13 +46,15 @@ class GpuCodePredictor:
         chip: ChipLimits | None = None,
         persistent_predictor: bool = True,
         library_rows: int = LIBRARY_ROWS,
+        sum_columns: int = SUM_COLUMNS,
         draw: CodeDraw | None = None,
     ) -> None:
         """Arguments as of `CodePredictor`.
 
         `chip`: what the kernels must fit in; the current GPU by default. `persistent_predictor`: whether small batches
         take one kernel for a whole frame, where GPU and model allow it. `library_rows`: positions of a pass from which
-        the matrix library computes its products, in half precision. `draw`: where the weights are on no GPU.
+        the matrix library computes its products, in half precision. `sum_columns`: columns of the residual stream whose
+        squares are summed as one block, at most those of the narrowest tile. `draw`: where the weights are on no GPU.
         """
         folded = FoldedPredictor.of(weights, first_embedding, size, groups)
         self._size, self._groups, self._max_rows = size, groups, max_rows
@@ -67,7 +68,8 @@ class GpuCodePredictor:
         self._is_float32 = like.dtype is torch.float32
         self._library_rows = library_rows
         heads, kv, dim = size.heads, size.kv_heads, size.head_dim
-        self._blocks = triton.cdiv(size.hidden, COLUMNS)
+        self._sum_columns = sum_columns
+        self._blocks = triton.cdiv(size.hidden, sum_columns)
         # Options of the kernels whose programs each take a whole row.
         self._row_options = {
             "SPAN": triton.next_power_of_2(size.hidden), "PDL": self._pdl, "launch_pdl": self._pdl
@@ -83,16 +85,19 @@ class GpuCodePredictor:
         self._logits = like.new_empty(max_rows, like.shape[1], dtype=torch.float32)
         self._draw = code_draw_for(like.shape[1], size.hidden, like.dtype, self._chip) if like.is_cuda else draw
         self._cache = like.new_zeros(size.layers, 2, max_rows, kv, groups, dim)
-        self._persistent: PersistentPredictor | None = None
+        # By tiles of TILE_ROWS rows.
+        self._persistent: dict[int, PersistentPredictor] = {}
         if not persistent_predictor:
-            disabled(FastPath.PERSISTENT_PREDICTOR, "it is left out, as behind the loss of an engine", expected=True)
+            for path in VARIANTS.values():
+                disabled(path, "it is left out, as behind the loss of an engine", expected=True)
         elif like.is_cuda:
-            self._persistent = persistent_predictor_for(folded, size, groups, self._chip, self._codes_and_logits)
+            self._persistent = persistent_predictors_for(
+                folded, size, groups, self._chip, self._codes_and_logits, max_rows
+            )
 
-    @property
-    def is_persistent(self) -> bool:
-        """Whether small batches take one kernel for a whole frame."""
-        return self._persistent is not None
+    def is_persistent(self, rows: int) -> bool:
+        """Whether a batch of `rows` takes one kernel for a whole frame."""
+        return triton.cdiv(rows, TILE_ROWS) in self._persistent
 
     def __call__(self, hidden: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
         """Codes of the remaining groups, int64 [n, groups - 1]; arguments as of `CodePredictor`.
@@ -103,8 +108,8 @@ class GpuCodePredictor:
         if rows > self._max_rows:
             raise ValueError(f"a batch must have at most {self._max_rows} rows, got {rows}")
         start = project(hidden, self._projection, self._bias)
-        if self._persistent is not None and rows <= ROWS:
-            return self._persistent(start, first, candidates, noise)
+        if persistent := self._persistent.get(triton.cdiv(rows, TILE_ROWS)):
+            return persistent(start, first, candidates, noise)
         return self._run(start, first, candidates, noise)
 
     def _run(self, start: Tensor, first: Tensor, candidates: Candidates, noise: Tensor) -> Tensor:
@@ -200,7 +205,9 @@ class GpuCodePredictor:
         height, inner = x.shape
         width = out.shape[1]
         common = (x, weight, out, self._residual[begin:], self._sum_sq[begin:], height, width, self._size.norm_eps)
-        blocks = {"BLOCKS": self._blocks, "SPREAD": triton.next_power_of_2(self._blocks)}
+        blocks = {
+            "BLOCKS": self._blocks, "SPREAD": triton.next_power_of_2(self._blocks), "SUM_COLUMNS": self._sum_columns
+        }  # fmt: skip  # one mapping
         if height <= SKINNY_ROWS and not self._is_float32:
             skinny = skinny_tile(height, inner, width, self._chip)
             skinny_gemm[(triton.cdiv(width, skinny.columns), triton.cdiv(height, skinny.rows))](

@@ -40,7 +40,8 @@ def _prefetch_epilogue(
 @triton.jit
 def _epilogue(
     value, up, prefetched, out, residual, sum_sq, rows, columns, height, width, inner, eps,
-    BLOCKS: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SUM_COLUMNS: tl.constexpr, NORM: tl.constexpr,
+    EPILOGUE: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """Scale the product, [rows, columns], by the norm of its input with NORM, and write it as EPILOGUE says.
 
@@ -57,8 +58,18 @@ def _epilogue(
     if EPILOGUE == ADD:
         value += prefetched
         tl.store(residual + at, value, mask=mask)
-        square = tl.sum(tl.where(mask, value * value, 0.0), 1)
-        tl.store(sum_sq + rows * BLOCKS + tl.program_id(0), square, mask=rows < height)
+        squares = tl.where(mask, value * value, 0.0)
+        OWN: tl.constexpr = COLUMNS // SUM_COLUMNS
+        if OWN == 1:
+            square = tl.sum(squares, 1)
+            tl.store(sum_sq + rows * BLOCKS + tl.program_id(0), square, mask=rows < height)
+        else:
+            block = tl.program_id(0) * OWN + tl.arange(0, OWN)
+            tl.store(
+                sum_sq + rows[:, None] * BLOCKS + block[None, :],
+                tl.sum(tl.reshape(squares, [ROWS, OWN, SUM_COLUMNS]), 2),
+                mask=(rows[:, None] < height) & (block[None, :] < BLOCKS),
+            )
     tl.store(out + at, value.to(out.dtype.element_ty), mask=mask)
 
 
@@ -66,13 +77,14 @@ def _epilogue(
 def skinny_gemm(
     x, weight, out, residual, sum_sq, height, width, eps,
     INNER: tl.constexpr, SLICES: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr, PDL: tl.constexpr,
+    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, SUM_COLUMNS: tl.constexpr, NORM: tl.constexpr,
+    EPILOGUE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """`x` [height, INNER] times `weight` [width, INNER], for few rows; a program computes ROWS by COLUMNS.
 
     With NORM, each row of `x` is RMS-normed by its squares, the sum of a row of `sum_sq` [height, BLOCKS]. With ADD the
-    product is added to `residual` (float32); the sum also goes to `out`, and its squares, by block of columns, to
-    `sum_sq`. A program loads all weights of its columns at once, in SLICES that its warps share.
+    product is added to `residual` (float32); the sum also goes to `out`, and its squares, by block of SUM_COLUMNS
+    columns, to `sum_sq`. A program loads all weights of its columns at once, in SLICES that its warps share.
     """
     pdl_launch(PDL)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -94,7 +106,8 @@ def skinny_gemm(
     if EPILOGUE == SWIGLU:
         up = tl.sum(tl.dot(lines, tl.permute(up_weights, (0, 2, 1)), input_precision="ieee"), 0)
     _epilogue(
-        value, up, prefetched, out, residual, sum_sq, rows, columns, height, width, INNER, eps, BLOCKS, NORM, EPILOGUE
+        value, up, prefetched, out, residual, sum_sq, rows, columns, height, width, INNER, eps, ROWS, COLUMNS,
+        BLOCKS, SUM_COLUMNS, NORM, EPILOGUE,
     )  # fmt: skip  # one argument list
 
 
@@ -102,7 +115,8 @@ def skinny_gemm(
 def gemm(
     x, weight, out, residual, sum_sq, height, width, eps,
     INNER: tl.constexpr, SPAN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, NORM: tl.constexpr, EPILOGUE: tl.constexpr, PDL: tl.constexpr,
+    BLOCKS: tl.constexpr, SPREAD: tl.constexpr, SUM_COLUMNS: tl.constexpr, NORM: tl.constexpr,
+    EPILOGUE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip  # one argument list
     """As `skinny_gemm` for any number of rows: a tile of ROWS by COLUMNS a program, SPAN of the depth at a time."""
     pdl_launch(PDL)
@@ -126,7 +140,8 @@ def gemm(
             up_weights = tl.load(at + width * INNER, mask=mask, other=0.0)
             up = tl.dot(lines, up_weights, up, input_precision="ieee")
     _epilogue(
-        value, up, prefetched, out, residual, sum_sq, rows, columns, height, width, INNER, eps, BLOCKS, NORM, EPILOGUE
+        value, up, prefetched, out, residual, sum_sq, rows, columns, height, width, INNER, eps, ROWS, COLUMNS,
+        BLOCKS, SUM_COLUMNS, NORM, EPILOGUE,
     )  # fmt: skip  # one argument list
 
 

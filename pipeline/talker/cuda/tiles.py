@@ -12,7 +12,7 @@ from math import inf
 from voxgate.codecs.neural.cuda.tiles import ChipLimits, ProductTile, TileTable, tile_for
 
 COLUMNS = 16
-"""Columns of the residual stream that a program of the predictor adds to; their squares are summed as one block."""
+"""Columns of most programs of the predictor that add to the residual stream."""
 SKINNY_ROWS = 16
 """Rows up to which `skinny_gemm` is used: the smallest number of rows of a matrix instruction."""
 LIBRARY_ROWS = 320
@@ -69,6 +69,12 @@ _TABLES: dict[tuple[Epilogue, bool], TileTable] = {
     ),
 }
 """By epilogue, and whether the product is wide (STORE) or its inner width is deep (ADD)."""
+
+SUM_COLUMNS = min(
+    COLUMNS,
+    *(tile.columns for (epilogue, _), table in _TABLES.items() if epilogue is Epilogue.ADD for _, tile in table),
+)
+"""Columns of the residual stream whose squares are summed as one block: as many as the narrowest program adds to."""
 
 _ATTENTION = ((16, (128, 8)), (32, (64, 4)), (64, (32, 2)), (inf, (32, 1)))
 """Measured at 1, 12 and 128 rows; between those, chosen by how many programs run at once."""

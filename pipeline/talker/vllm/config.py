@@ -19,7 +19,7 @@ class GpuOptions:
     """How the talker uses a GPU: made from the settings and passed unchanged down to the model.
 
     `voxgate_kernels`: this project's kernels for layers, input embedding and sampling; otherwise vLLM's and torch's.
-    `persistent_predictor`: one kernel computes the codes of a frame for up to 16 rows, where GPU and model allow it.
+    `persistent_predictor`: one kernel computes the codes of a frame for up to 32 rows, where GPU and model allow it.
     Its blocks wait for one another, so an engine that follows a lost one does without (`QwenSynthesizer.close`).
     `memory_share`: largest share of the GPU's free memory that talker and codec may take.
     """

@@ -21,6 +21,7 @@ BLACKWELL, RTX_5090 = ChipLimits((10, 0), 232_448), ChipLimits((12, 0), 101_376)
         (FastPath.CODE_DRAW, [HOPPER, BLACKWELL, RTX_5090]),
         (FastPath.RESIDUAL_UNITS, [HOPPER]),
         (FastPath.PERSISTENT_PREDICTOR, [HOPPER]),
+        (FastPath.PERSISTENT_PREDICTOR_32, [HOPPER]),
     ],
 )
 def test_each_fast_path_runs_on_its_generations(path: FastPath, chips: list[ChipLimits]) -> None:

@@ -11,7 +11,7 @@
 // through the second-level cache. No buffer is overwritten too early: a block sends the message after next only after
 // messages that exist because every block has read the previous ones.
 //
-// A matrix instruction has 16 rows; rank r of a cluster owns the rows r and r + 8.
+// A matrix instruction has 16 rows, a tile; rank r of a cluster owns the rows r and r + 8 of each of the TILES.
 //
 // Its blocks wait for one another, so all must come to run. The launch is cooperative, and it is made only where the
 // driver counts room for all clusters. Each block takes a multiprocessor alone: 64 of a Hopper's 114 to 132. What is
@@ -25,12 +25,14 @@
 struct Worker : Attention {
     using Attention::Attention;
     int narrow_phase = 0;
-    float4 residual; // of rows rank and rank + 8; first NARROW_WARPS warps only, by slot
+    float4 residual; // of rows rank and rank + 8 of a tile; first TILES * NARROW_WARPS warps only, by slot
+
+    DEVICE_MEMBER int tile_of_slot() { return thread / NARROW_SLOTS % TILES; }
 
     // --- start of a pass
-    // The embedding row with which the batch row of each of the first 16 lanes starts this pass.
+    // The embedding row with which the batch row of each of the first ROWS lanes starts this pass.
     DEVICE_MEMBER int id_of_lane() {
-        const int row = lane % 16 < p.rows ? lane % 16 : (int)p.rows - 1;
+        const int row = lane % ROWS < p.rows ? lane % ROWS : (int)p.rows - 1;
         if (pass == 0) return row;
         if (pass == 1) return (int)p.first[row];
         u64 packet;
@@ -46,25 +48,31 @@ struct Worker : Attention {
         const float *const squares = pass == 0 ? p.start_sum_sq : p.input_sum_sq[pass - 1];
         const int id = id_of_lane();
         sync_warp();
-        constexpr int BLOCKS_OF_8 = SLICE / 8, ITEMS = 16 * BLOCKS_OF_8 / 32;
+        // The lanes load blocks of eight channels of ROWS_AT_ONCE rows at a time.
+        constexpr int BLOCKS_OF_8 = SLICE / 8, ROWS_AT_ONCE = 32 / BLOCKS_OF_8, ITEMS = ROWS / ROWS_AT_ONCE;
+        static_assert(32 % BLOCKS_OF_8 == 0 && 8 % ROWS_AT_ONCE == 0);
+        const int block_of_8 = lane % BLOCKS_OF_8, lane_row = lane / BLOCKS_OF_8;
         uint4 words[ITEMS];
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            const int item = i * 32 + lane;
-            words[i] = *(const uint4 *)(table + (size_t)shuffle(id, item / BLOCKS_OF_8) * HIDDEN + warp * SLICE
-                                        + item % BLOCKS_OF_8 * 8);
-        }
+        for (int i = 0; i < ITEMS; ++i)
+            words[i] = *(const uint4 *)(table + (size_t)shuffle(id, i * ROWS_AT_ONCE + lane_row) * HIDDEN + warp * SLICE
+                                        + block_of_8 * 8);
         const int column = cluster * (HIDDEN / CLUSTERS) + thread % NARROW_SLOTS / 4 * 8 + pair * 2;
-        const int first = shuffle(id, row_of(0)), second = shuffle(id, row_of(1));
-        const u32 one = *(const u32 *)(table + (size_t)first * HIDDEN + column);
-        const u32 two = *(const u32 *)(table + (size_t)second * HIDDEN + column);
-        row_scale[0] = rms_scale(squares[first]);
-        row_scale[1] = rms_scale(squares[second]);
-        residual = make_float4(low_bf16(one), high_bf16(one), low_bf16(two), high_bf16(two));
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) {
+            const int first = shuffle(id, row_of(2 * tile)), second = shuffle(id, row_of(2 * tile + 1));
+            row_scale[2 * tile] = rms_scale(squares[first]);
+            row_scale[2 * tile + 1] = rms_scale(squares[second]);
+            if (tile != tile_of_slot()) continue;
+            const u32 one = *(const u32 *)(table + (size_t)first * HIDDEN + column);
+            const u32 two = *(const u32 *)(table + (size_t)second * HIDDEN + column);
+            residual = make_float4(low_bf16(one), high_bf16(one), low_bf16(two), high_bf16(two));
+        }
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int row = (i * 32 + lane) / BLOCKS_OF_8, block_of_8 = (i * 32 + lane) % BLOCKS_OF_8;
-            u32 *to = warp_slice() + (block_of_8 / 2 * 32 + row % 8 * 4) * 4 + block_of_8 % 2 * 2 + row / 8;
+            const int row = i * ROWS_AT_ONCE;
+            u32 *to = warp_slice() + word_of(block_of_8 / 2, row / 16, (row % 8 + lane_row) * 4) + block_of_8 % 2 * 2
+                + row % 16 / 8;
             to[0] = words[i].x;
             to[4] = words[i].y;
             to[8] = words[i].z;
@@ -76,49 +84,60 @@ struct Worker : Attention {
     // --- epilogues
     // Adds the product to the residual stream, and sends the sum to all blocks.
     DEVICE_MEMBER void add_residual(int kind) {
-        if (warp >= NARROW_WARPS) return;
+        if (warp >= TILES * NARROW_WARPS) return;
         spin.until([&] { return mbarrier_try_wait(shared.narrow_ready, narrow_phase); });
         const float4 x = residual = add_float4(residual, sum_parts(shared.narrow, thread));
-        const int block = thread / 4;
+        const int tile = tile_of_slot(), block = thread % NARROW_SLOTS / 4;
         u64 *to = p.x + kind * X_WORDS
-            + ((cluster * (HIDDEN / CLUSTERS / 16) + block / 2) * 32 + rank * 4 + pair) * 4 + block % 2 * 2;
+            + word_of(cluster * (HIDDEN / CLUSTERS / 16) + block / 2, tile, rank * 4 + pair) + block % 2 * 2;
         store_packet(to, Packets{packet(pack_bf16(x.x, x.y)), packet(pack_bf16(x.z, x.w))});
         const float one = warp_sum(x.x * x.x + x.y * x.y), two = warp_sum(x.z * x.z + x.w * x.w);
         if (lane == 0)
-            store_packet(p.sum_sq + ((kind * RANKS + rank) * SUMS + cluster * NARROW_WARPS + warp) * 2,
+            store_packet(
+                p.sum_sq
+                    + (((kind * TILES + tile) * RANKS + rank) * SUMS + cluster * NARROW_WARPS + warp % NARROW_WARPS) * 2,
                 Packets{packet(bits_of(one)), packet(bits_of(two))});
     }
     DEVICE_MEMBER float swiglu(float gate, float up) { return gate / (1.0f + fast_exp(-gate)) * up; }
-    DEVICE_MEMBER void store_gated() {
+    // `first`: the number of the first unit whose sums are in shared memory.
+    DEVICE_MEMBER void store_gated(int first) {
         // Units of gate and of up alternate.
-        if (warp >= GATE_N / 2) return;
-        const float4 gate = sum_unit(2 * warp), up = sum_unit(2 * warp + 1);
-        const float one = shared.scales[quad], two = shared.scales[quad + 8];
-        const int depth_block = cluster * (INNER / CLUSTERS / 16) + (warp * RANKS + rank) / 2;
-        store_packet(p.inner + (depth_block * 32 + lane) * 4 + rank % 2 * 2,
+        const int unit = warp / TILES * 2, tile = warp % TILES;
+        if (unit >= GATE_N / GATE_ROUNDS) return;
+        const float4 gate = sum_unit(unit, tile), up = sum_unit(unit + 1, tile);
+        const float one = shared.scales[tile * 16 + quad], two = shared.scales[tile * 16 + quad + 8];
+        const int depth_block = cluster * (INNER / CLUSTERS / 16) + ((first + unit) / 2 * RANKS + rank) / 2;
+        store_packet(p.inner + word_of(depth_block, tile, lane) + rank % 2 * 2,
             Packets{packet(pack_bf16(swiglu(gate.x * one, up.x * one), swiglu(gate.y * one, up.y * one))),
                     packet(pack_bf16(swiglu(gate.z * two, up.z * two), swiglu(gate.w * two, up.w * two)))});
     }
     DEVICE_MEMBER void store_logits() {
-        if (warp >= HEAD_N) return;
-        const float4 sum = sum_unit(warp);
-        const int id = cluster * (VOCAB / CLUSTERS) + (warp * RANKS + rank) * 8 + pair * 2;
+        const int unit = warp / TILES, row = warp % TILES * 16 + quad;
+        if (unit >= HEAD_N) return;
+        const float4 sum = sum_unit(unit, warp % TILES);
+        const int id = cluster * (VOCAB / CLUSTERS) + (unit * RANKS + rank) * 8 + pair * 2;
         // In the order in which the drawing thread reads ids i and i + THREADS.
-        u64 *to = p.logits + (size_t)quad * VOCAB + (id / THREADS / 2 * THREADS + id % THREADS) * 2 + id / THREADS % 2;
-        if (quad < p.rows) {
-            store_packet(to, packet(bits_of(sum.x * shared.scales[quad])));
-            store_packet(to + 2, packet(bits_of(sum.y * shared.scales[quad])));
+        u64 *to = p.logits + (size_t)row * VOCAB + (id / THREADS / 2 * THREADS + id % THREADS) * 2 + id / THREADS % 2;
+        if (row < p.rows) {
+            store_packet(to, packet(bits_of(sum.x * shared.scales[row])));
+            store_packet(to + 2, packet(bits_of(sum.y * shared.scales[row])));
         }
         to += (size_t)8 * VOCAB;
-        if (quad + 8 < p.rows) {
-            store_packet(to, packet(bits_of(sum.z * shared.scales[quad + 8])));
-            store_packet(to + 2, packet(bits_of(sum.w * shared.scales[quad + 8])));
+        if (row + 8 < p.rows) {
+            store_packet(to, packet(bits_of(sum.z * shared.scales[row + 8])));
+            store_packet(to + 2, packet(bits_of(sum.w * shared.scales[row + 8])));
         }
     }
     DEVICE_MEMBER void draw_rows() {
-        // One row a block, on different clusters first.
-        const int row = rank * CLUSTERS + cluster;
-        if (row >= p.rows) return;
+        Draw draw(shared.draw);
+        // Different rows on different blocks, and those on different clusters first.
+#pragma unroll
+        for (int first = 0; first < ROWS; first += BLOCKS) {
+            const int row = first + rank * CLUSTERS + cluster;
+            if (row < p.rows) draw_row(draw, row);
+        }
+    }
+    DEVICE_MEMBER void draw_row(Draw &draw, int row) {
         const size_t at = (size_t)row * (GROUPS - 1) + pass - 1;
         const float inv_temperature = p.inverse_temperature[row], top_p = p.top_p[row], uniform = p.noise[at];
         const i64 top_k = p.top_k[row];
@@ -139,7 +158,6 @@ struct Worker : Attention {
             logits[2 * i] = float_of((u32)packets[i].first);
             logits[2 * i + 1] = float_of((u32)packets[i].second);
         }
-        Draw draw(shared.draw);
         const int code = draw.sample(logits, inv_temperature, top_k, top_p, uniform);
         if (thread > 0) return;
         store_packet(p.sampled + row, packet(code));
@@ -149,26 +167,27 @@ struct Worker : Attention {
     // --- the whole pass. Every product loads weights into registers first, then activations into shared memory.
     DEVICE_MEMBER void qkv_product(int layer) {
         uint4 weights[QKV_N][STEPS / 2];
-        float sums[QKV_N][4] = {};
-        if (thread == 0) mbarrier_expect_tx(shared.qkv_ready, QKV_SLOTS * 16);
+        float sums[TILES][QKV_N][4] = {};
+        if (thread == 0) mbarrier_expect_tx(shared.qkv_ready, TILES * QKV_SLOTS * 16);
         load_weights(weights);
         if (layer == 0) start_pass();
         else gather_slice(p.x + X_WORDS, epoch - 1);
-        const Packets squares = request_sum_sq(1, rank);
+        const SquareParts squares = request_sum_sq(1, rank);
         slice_product(sums, weights);
         sync_warp();
         store_sums(sums, 0);
         sync_compute_warps();
         // All columns of a row go to the block that owns it.
         if (warp < QKV_N)
-            store_async(
-                &shared.qkv_sums[(warp * RANKS + rank) * 4 + pair], owner_offset, sum_unit(warp), shared.qkv_ready
-            );
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+                store_async(&shared.qkv_sums[tile][(warp * RANKS + rank) * 4 + pair], owner_offset,
+                    sum_unit(warp, tile), shared.qkv_ready);
         if (layer > 0) row_scales(1, rank, epoch - 1, squares, row_scale);
     }
     DEVICE_MEMBER void out_product() {
         uint4 weights[OUT_UNITS][STEPS / 2];
-        if (thread == 0) mbarrier_expect_tx(shared.narrow_ready, RANKS * NARROW_SLOTS * 16);
+        if (thread == 0) mbarrier_expect_tx(shared.narrow_ready, RANKS * TILES * NARROW_SLOTS * 16);
         load_weights(weights);
         gather<ATTENDED_WORDS / RANKS>(p.attended + rank * (ATTENDED_WORDS / RANKS), shared.attended, epoch);
         sync_compute_warps();
@@ -179,23 +198,27 @@ struct Worker : Attention {
     DEVICE_MEMBER void gate_up_product() {
         // Half of the weights at a time: all of them exceed the registers of a thread.
         uint4 weights[GATE_N / 2][STEPS / 2];
-        float sums[2][GATE_N / 2][4] = {};
+        float sums[2][TILES][GATE_N / 2][4] = {};
         load_weights(weights);
-        gather_slice(p.x, epoch);
-        const Packets squares = request_sum_sq(0, warp);
+        gather_slice<TILES * POLLS>(p.x, epoch);
+        const SquareParts squares = request_sum_sq(0, warp);
         slice_product(sums[0], weights);
         load_weights(weights);
         slice_product(sums[1], weights);
         store_scales(0, epoch, squares);
         sync_warp();
-        store_sums(sums[0], 0);
-        store_sums(sums[1], GATE_N / 2);
-        sync_compute_warps();
-        store_gated();
+#pragma unroll
+        for (int round = 0; round < GATE_ROUNDS; ++round) {
+            if (round > 0) sync_compute_warps();
+#pragma unroll
+            for (int half = 0; half < 2 / GATE_ROUNDS; ++half) store_sums(sums[round + half], half * (GATE_N / 2));
+            sync_compute_warps();
+            store_gated(round * (GATE_N / GATE_ROUNDS));
+        }
     }
     DEVICE_MEMBER void down_product() {
         uint4 weights[DOWN_UNITS][STEPS / 2];
-        if (thread == 0) mbarrier_expect_tx(shared.narrow_ready, RANKS * NARROW_SLOTS * 16);
+        if (thread == 0) mbarrier_expect_tx(shared.narrow_ready, RANKS * TILES * NARROW_SLOTS * 16);
         load_weights(weights);
         gather<INNER_WORDS / RANKS>(p.inner + rank * (INNER_WORDS / RANKS), shared.inner, epoch);
         sync_compute_warps();
@@ -210,10 +233,10 @@ struct Worker : Attention {
             return;
         }
         uint4 weights[HEAD_N][STEPS / 2];
-        float sums[HEAD_N][4] = {};
+        float sums[TILES][HEAD_N][4] = {};
         load_weights(weights);
         gather_slice(p.x + X_WORDS, epoch - 1);
-        const Packets squares = request_sum_sq(1, warp);
+        const SquareParts squares = request_sum_sq(1, warp);
         slice_product(sums, weights);
         store_scales(1, epoch - 1, squares);
         sync_warp();

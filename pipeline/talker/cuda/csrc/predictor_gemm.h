@@ -19,7 +19,12 @@ struct PredictorGemm {
           owner_offset(cluster_offset(&memory, lane / 4)), epoch(*(volatile u32 *)params.epoch + 1) {}
 
     DEVICE_MEMBER u64 packet(u32 word) { return (u64)epoch << 32 | word; }
+    // The block's rows, two of a tile, by `half` tile.
     DEVICE_MEMBER int row_of(int half) { return half * 8 + rank; }
+    // Where the words of a lane of a matrix instruction are, among those of activations.
+    DEVICE_MEMBER int word_of(int depth_block, int tile, int lane) {
+        return (depth_block * TILES + tile) * TILE_WORDS + lane * 4;
+    }
 
     // Waits for COUNT words of epoch `wanted` and copies them to shared memory.
     template <int COUNT> DEVICE_MEMBER void gather(const u64 *from, u32 *to, u32 wanted) {
@@ -44,8 +49,9 @@ struct PredictorGemm {
 
     // The same for this warp's slice of x.
     DEVICE_MEMBER u32 *warp_slice() { return (u32 *)shared.slices[warp]; }
-    DEVICE_MEMBER void gather_slice(const u64 *from, u32 wanted) {
-        constexpr int LOADS = X_SLICE / 2 / 32, BATCH = LOADS < POLLS ? LOADS : POLLS;
+    template <int AT_ONCE = POLLS> DEVICE_MEMBER void gather_slice(const u64 *from, u32 wanted) {
+        constexpr int LOADS = X_SLICE / 2 / 32, BATCH = LOADS < AT_ONCE ? LOADS : AT_ONCE;
+        static_assert(LOADS % BATCH == 0);
         from += warp * X_SLICE + 2 * lane;
         // Polls one pair until it arrives, to keep the memory system free.
         spin.until([&] { return load_packets(from).first >> 32 == wanted; });
@@ -99,8 +105,8 @@ struct PredictorGemm {
         if (odd) mma_16x8x16(sum, a, b.z, b.w);
         else mma_16x8x16(sum, a, b.x, b.y);
     }
-    DEVICE_MEMBER void load_rows(u32 (&a)[4], const u32 *staged, int at) {
-        const uint4 words = *(const uint4 *)(staged + (at * 32 + lane) * 4);
+    DEVICE_MEMBER void load_rows(u32 (&a)[4], const u32 *staged, int at, int tile) {
+        const uint4 words = *(const uint4 *)(staged + word_of(at, tile, lane));
         a[0] = words.x;
         a[1] = words.y;
         a[2] = words.z;
@@ -108,44 +114,58 @@ struct PredictorGemm {
     }
 
     // N units of columns over the depth of a warp's slice.
-    template <int N> DEVICE_MEMBER void slice_product(float (&sums)[N][4], const uint4 (&weights)[N][STEPS / 2]) {
+    template <int N>
+    DEVICE_MEMBER void slice_product(float (&sums)[TILES][N][4], const uint4 (&weights)[N][STEPS / 2]) {
 #pragma unroll
-        for (int at = 0; at < STEPS; ++at) {
-            u32 a[4];
-            load_rows(a, warp_slice(), at);
+        for (int at = 0; at < STEPS; ++at)
 #pragma unroll
-            for (int n = 0; n < N; ++n) mma_step(sums[n], a, weights[n][at / 2], at % 2);
-        }
+            for (int tile = 0; tile < TILES; ++tile) {
+                u32 a[4];
+                load_rows(a, warp_slice(), at, tile);
+#pragma unroll
+                for (int n = 0; n < N; ++n) mma_step(sums[tile][n], a, weights[n][at / 2], at % 2);
+            }
     }
     // Stores sums in place of x, which all lanes have read.
-    template <int N> DEVICE_MEMBER void store_sums(const float (&sums)[N][4], int first) {
+    template <int N> DEVICE_MEMBER void store_sums(const float (&sums)[TILES][N][4], int first) {
 #pragma unroll
-        for (int n = 0; n < N; ++n)
-            shared.slices[warp][(first + n) * 32 + lane] =
-                make_float4(sums[n][0], sums[n][1], sums[n][2], sums[n][3]);
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                const float (&sum)[4] = sums[tile][n];
+                shared.slices[warp][((first + n) * TILES + tile) * 32 + lane] =
+                    make_float4(sum[0], sum[1], sum[2], sum[3]);
+            }
     }
-    // Columns pair * 2 and pair * 2 + 1 of a unit, of rows quad and quad + 8.
-    DEVICE_MEMBER float4 sum_unit(int unit) { return sum_parts(shared.slices, unit * 32 + lane); }
+    // Columns pair * 2 and pair * 2 + 1 of a unit, of rows quad and quad + 8 of a tile.
+    DEVICE_MEMBER float4 sum_unit(int unit, int tile) {
+        return sum_parts(shared.slices, (unit * TILES + tile) * 32 + lane);
+    }
     // NARROW_N units of columns over the depth of PARTS slices; the sums go to the blocks that own the rows.
     template <int PARTS>
     DEVICE_MEMBER void deep_product(
-        const uint4 (&weights)[NARROW_N * PARTS][STEPS / 2], const u32 *staged, float4 (&to)[NARROW_SLOTS]
+        const uint4 (&weights)[NARROW_N * PARTS][STEPS / 2], const u32 *staged, float4 (&to)[TILES * NARROW_SLOTS]
     ) {
-        float sums[NARROW_N][2][4] = {};
+        float sums[TILES][NARROW_N][2][4] = {};
 #pragma unroll
-        for (int at = 0; at < PARTS * STEPS; ++at) {
-            u32 a[4];
-            load_rows(a, staged, at);
+        for (int at = 0; at < PARTS * STEPS; ++at)
 #pragma unroll
-            for (int n = 0; n < NARROW_N; ++n)
-                mma_step(sums[n][at % 2], a, weights[n * PARTS + at / STEPS][at % STEPS / 2], at % 2);
-        }
+            for (int tile = 0; tile < TILES; ++tile) {
+                u32 a[4];
+                load_rows(a, staged, at, tile);
 #pragma unroll
-        for (int n = 0; n < NARROW_N; ++n) {
-            const float (&one)[4] = sums[n][0], (&two)[4] = sums[n][1];
-            store_async(&to[(n * WARPS + warp) * 4 + pair], owner_offset,
-                 make_float4(one[0] + two[0], one[1] + two[1], one[2] + two[2], one[3] + two[3]), shared.narrow_ready);
-        }
+                for (int n = 0; n < NARROW_N; ++n)
+                    mma_step(sums[tile][n][at % 2], a, weights[n * PARTS + at / STEPS][at % STEPS / 2], at % 2);
+            }
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int n = 0; n < NARROW_N; ++n) {
+                const float (&one)[4] = sums[tile][n][0], (&two)[4] = sums[tile][n][1];
+                store_async(&to[((tile * NARROW_N + n) * WARPS + warp) * 4 + pair], owner_offset,
+                    make_float4(one[0] + two[0], one[1] + two[1], one[2] + two[2], one[3] + two[3]),
+                    shared.narrow_ready);
+            }
     }
     DEVICE_MEMBER float4 add_float4(float4 a, float4 b) {
         return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
@@ -163,29 +183,46 @@ struct PredictorGemm {
     }
 
     DEVICE_MEMBER float rms_scale(float sum_sq) { return rsqrtf(sum_sq / HIDDEN + (float)p.eps); }
-    // Requests the sums of squares of the two rows of `rank`, one part a lane: before the product with x, so that they
-    // have arrived after it.
-    DEVICE_MEMBER Packets request_sum_sq(int kind, int rank) {
-        return load_packets(p.sum_sq + ((kind * RANKS + rank) * SUMS + lane % SUMS) * 2);
+    // Parts of the sums of squares of a rank's rows, two of each tile.
+    struct SquareParts {
+        Packets of[TILES];
+    };
+    // Requests the sums of squares of the rows of `rank`, one part a lane: before the product with x, so that they have
+    // arrived after it.
+    DEVICE_MEMBER SquareParts request_sum_sq(int kind, int rank) {
+        SquareParts parts;
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+            parts.of[tile] = load_packets(
+                p.sum_sq + (((kind * TILES + tile) * RANKS + rank) * SUMS + lane % SUMS) * 2
+            );
+        return parts;
     }
-    // The factors 1 / RMS of the two rows; `packets`: as requested.
-    DEVICE_MEMBER void row_scales(int kind, int rank, u32 wanted, Packets packets, float (&scales)[2]) {
+    // The factors 1 / RMS of the rows of `rank`; `parts`: as requested.
+    DEVICE_MEMBER void row_scales(int kind, int rank, u32 wanted, SquareParts parts, float (&scales)[2 * TILES]) {
         spin.until([&] {
-            if (packets.first >> 32 == wanted && packets.second >> 32 == wanted) return true;
-            packets = request_sum_sq(kind, rank);
-            return false;
+            bool ready = true;
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+                ready &= parts.of[tile].first >> 32 == wanted && parts.of[tile].second >> 32 == wanted;
+            if (!ready) parts = request_sum_sq(kind, rank);
+            return ready;
         });
         sync_warp();
-        scales[0] = rms_scale(warp_sum(lane < SUMS ? float_of((u32)packets.first) : 0.0f));
-        scales[1] = rms_scale(warp_sum(lane < SUMS ? float_of((u32)packets.second) : 0.0f));
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) {
+            const Packets &part = parts.of[tile];
+            scales[2 * tile] = rms_scale(warp_sum(lane < SUMS ? float_of((u32)part.first) : 0.0f));
+            scales[2 * tile + 1] = rms_scale(warp_sum(lane < SUMS ? float_of((u32)part.second) : 0.0f));
+        }
     }
 
     // The same for all rows, to shared memory; to be read after a barrier.
-    DEVICE_MEMBER void store_scales(int kind, u32 wanted, Packets packets) {
-        float scales[2];
-        row_scales(kind, warp, wanted, packets, scales);
+    DEVICE_MEMBER void store_scales(int kind, u32 wanted, SquareParts parts) {
+        float scales[2 * TILES];
+        row_scales(kind, warp, wanted, parts, scales);
         if (lane > 0) return;
-        shared.scales[warp] = scales[0];
-        shared.scales[warp + 8] = scales[1];
+#pragma unroll
+        for (int half = 0; half < 2 * TILES; ++half) shared.scales[half * 8 + warp] = scales[half];
     }
 };
