@@ -36,7 +36,7 @@ async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
 
 
 async def codes(engine: TalkerEngine, case: Case, feed: Callable) -> list[list[int]]:
-    generation = begin(engine, case, next(iter(engine.checkpoint.speakers)))
+    generation = begin(engine, case, voice=next(iter(engine.checkpoint.speakers)))
     feeding = asyncio.create_task(feed(generation, case.tokens, random.Random(case.seed)))
     frames = await collect(generation)
     await feeding

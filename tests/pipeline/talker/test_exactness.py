@@ -105,9 +105,9 @@ async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
     await engine.close()
 
 
-def begin(engine: TalkerEngine, case: Case, behind: Continuation | None = None) -> Generation:
+def begin(engine: TalkerEngine, case: Case, behind: Continuation | None = None, *, voice: str = "heart") -> Generation:
     """A generation of the case, or what follows of it behind another."""
-    generation, prompt = engine.open(), custom_voice_prompt(engine.checkpoint, "heart", "auto")
+    generation, prompt = engine.open(), custom_voice_prompt(engine.checkpoint, voice, "auto")
     generation.prepare(prompt, sampling(case), case.cap, behind)
     return generation
 
