@@ -28,8 +28,8 @@ MAX_GPU_JOB_FRAMES = 128
 FEW_GPU_SLOTS = 128
 """Streams of a small GPU (`talker/vllm/gpu_memory.py`)."""
 FEW_SLOTS_BATCH_FRAMES, GPU_BATCH_FRAMES = 64, 256
-"""Frames of a batch that joins jobs of several processes on a GPU, with few slots and with more. The graphs of all
-batch shapes take 0.3 and 1.2 GB."""
+"""Frames of a batch that joins jobs of several processes on a GPU, with few slots and with more, which takes several GB
+more (`talker/vllm/gpu_memory.py`)."""
 MAX_GPU_LEFT_CONTEXT = 120
 """Frames of overlap on a GPU: its attention kernel holds a window, context and chunk, of at most 128 frames."""
 HEARTBEAT_S = 1.0

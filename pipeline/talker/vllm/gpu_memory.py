@@ -33,12 +33,11 @@ CODEC_STREAM_BYTES = 2_700_000
 CODEC_STREAMS = 2
 """Codec streams per slot: one plays its last audio while the next utterance begins."""
 FEW_SLOTS = 64
-"""Slots up to which the codec decodes in small batches (`codec/service.py`), in a quarter of the memory."""
-FEW_SLOTS_BUFFER_BYTES, BUFFER_BYTES = 1_800_000_000, 2_800_000_000
+"""Slots up to which the codec decodes in small batches (`codec/service.py`), which take a fraction of the memory."""
+FEW_SLOTS_BUFFER_BYTES, BUFFER_BYTES = 1_800_000_000, 7_000_000_000
 """Libraries, compiled kernels, graphs and the buffers of steps, of talker and codec together, with few slots and with
-more. Measured with few slots: 0.7 to 0.8 GB on an H200, 1.4 on an H100. With more, what was measured on both (6.6 GB
-with 464 slots, 7.9 with 1,008, 7.7 with 1,600) less the 4.4 GB that the codec's graphs no longer take. Both with the
-0.2 GB of the persistent predictor's weights, which it has in an order of its own."""
+more. Measured with few slots: 0.7 to 0.8 GB on an H200, 1.4 on an H100; with more, 6.6 GB with 464 slots, 7.8 and 7.9
+with 1,040 and 1,008, and 7.7 with 1,600, of which the codec's graphs and what runs before their capture take 5.7."""
 SLOT_BUFFER_BYTES = 1_200_000
 """What every slot adds to the buffers."""
 GRAPH_BYTES = 500_000_000
