@@ -71,26 +71,35 @@ class Speaker:
 
         Raises what `Synthesizer.open` and the iteration of `Speech` raise, and TimeoutError.
         """
-        async with self._turn, asyncio.timeout(_DEADLINE_S):
-            paced = words_per_s < inf
-            request = SpeechRequest(voice, sampling=sampling, seed=seed, paced=paced, words=words)
-            speech = self._synthesizer.open(request)
-            clock_s = asyncio.get_running_loop().time
-            began_s = clock_s()
-            writing = asyncio.create_task(_write(speech, written, words_per_s))
+        async with self._turn:
             try:
-                parts, arrivals_s = [], []
-                times: list[WordTime] = []
-                async for chunk in speech:
-                    parts.append(chunk.pcm)
-                    times += chunk.words
-                    arrivals_s += [clock_s() - began_s] * chunk.frames
-                    speech.advance(len(arrivals_s))
-                pcm = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-                return SynthesizedUtterance(pcm, speech.finish_reason is FinishReason.END, arrivals_s, times)
-            finally:
-                writing.cancel()
-                await speech.aclose()
+                async with asyncio.timeout(_DEADLINE_S):
+                    return await self._speak(voice, written, seed, sampling, words_per_s, words=words)
+            except TimeoutError as error:
+                raise TimeoutError(f"an utterance must end within {_DEADLINE_S:.0f} s: {written[:60]!r}") from error
+
+    async def _speak(
+        self, voice: str, written: str, seed: int, sampling: SamplingOptions, words_per_s: float, *, words: bool
+    ) -> SynthesizedUtterance:
+        paced = words_per_s < inf
+        request = SpeechRequest(voice, sampling=sampling, seed=seed, paced=paced, words=words)
+        speech = self._synthesizer.open(request)
+        clock_s = asyncio.get_running_loop().time
+        began_s = clock_s()
+        writing = asyncio.create_task(_write(speech, written, words_per_s))
+        try:
+            parts, arrivals_s = [], []
+            times: list[WordTime] = []
+            async for chunk in speech:
+                parts.append(chunk.pcm)
+                times += chunk.words
+                arrivals_s += [clock_s() - began_s] * chunk.frames
+                speech.advance(len(arrivals_s))
+            pcm = np.concatenate(parts) if parts else np.zeros(0, np.float32)
+            return SynthesizedUtterance(pcm, speech.finish_reason is FinishReason.END, arrivals_s, times)
+        finally:
+            writing.cancel()
+            await speech.aclose()
 
 
 async def _write(speech: Speech, written: str, words_per_s: float) -> None:

@@ -118,3 +118,9 @@ def test_pace_of_text_does_not_change_audio(words_per_s: float) -> None:
     # The last word cannot be spoken before its text arrived.
     assert paced.arrivals_s[-1] >= 5 / words_per_s
     assert paced.arrivals_s[0] < 5 / words_per_s
+
+
+def test_utterance_that_does_not_end_in_time_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eval.session._DEADLINE_S", 0.0)
+    with pytest.raises(TimeoutError, match="an utterance must end within 0 s: '"):
+        spoken(1.0)

@@ -104,7 +104,15 @@ def test_plan_survives_transport() -> None:
 
 @pytest.mark.parametrize(
     ("needs", "slots", "taken_gb"),
-    [(SMALL, 16, 4.1), (LARGE, 16, 6.4), (SMALL, 32, 4.2), (LARGE, 48, 6.7), (SMALL, 96, 9.9), (LARGE, 1040, 19.0), (LARGE, 1600, 21.9)],
+    [
+        (SMALL, 16, 4.1),
+        (LARGE, 16, 6.4),
+        (SMALL, 32, 4.2),
+        (LARGE, 48, 6.7),
+        (SMALL, 96, 9.9),
+        (LARGE, 1040, 19.0),
+        (LARGE, 1600, 21.9),
+    ],
     ids=lambda value: "" if isinstance(value, MemoryNeeds) else str(value),
 )
 def test_needs_cover_what_was_measured_without_the_cache(needs: MemoryNeeds, slots: int, taken_gb: float) -> None:
