@@ -151,6 +151,13 @@ def soak_figures(folder: Path) -> dict[str, Any]:
     return soak.soak_figures(folder, _print)
 
 
+def sharing_figures(folder: Path) -> dict[str, Any]:
+    """Figures of `sharing.py`."""
+    from . import sharing
+
+    return sharing.sharing_figures(folder, _print)
+
+
 def abort_figures(folder: Path) -> dict[str, Any]:
     """Figures of `aborts.py`."""
     import uvloop
@@ -173,6 +180,7 @@ PARTS: dict[str, Callable[[Path], object]] = {
     "engine": engine_figures,
     "engine-vllm": partial(engine_figures, voxgate_kernels=False),
     "first": first_figures,
+    "sharing": sharing_figures,
     "soak": soak_figures,
     "aborts": abort_figures,
 }

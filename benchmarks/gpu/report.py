@@ -18,6 +18,8 @@ HEADINGS = (
     "underruns at " + " / ".join(map(str, BUFFERS_MS)) + " ms", "longest gap ms", "audio s/s", "cores",
     "CPU ms / audio s",
 )  # fmt: skip  # one row
+AUDIO_PER_S = "audio s/s"
+"""Ends the name of figures in this unit."""
 OVERLOADED = "the client was overloaded"
 
 
@@ -70,7 +72,8 @@ def _part(name: str, figures: Any) -> Iterable[str]:
             yield from _part(inner if name == "engine" else f"{name}, {inner}", each)
     else:
         unit = "share" if name.startswith("profile") else "ms"
-        yield f"{name}, {unit}: " + ", ".join(f"{key}: {value}" for key, value in figures.items())
+        title = name if name.endswith(AUDIO_PER_S) else f"{name}, {unit}"
+        yield f"{title}: " + ", ".join(f"{key}: {value}" for key, value in figures.items())
 
 
 def _cells(step: StepFigures) -> list[str]:
