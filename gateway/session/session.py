@@ -408,12 +408,16 @@ class ServerSession:
             return now_s
         if self.closing:
             return math.inf
-        times_s = [self._timers.next_wake_s(utterance, now_s) for utterance in self.active]
-        times_s += [self._deadlines.next_wake_s(utterance) for utterance in self.active]
-        times_s += [self._slots.next_wake_s(utterance, now_s) for utterance in self.active]
-        times_s += [self._retractions.next_wake_s(utterance, now_s) for utterance in self.active]
+        utterances = self._utterances.active
+        wake_s = math.inf if utterances or self._deferred else self._idle_close_s
         if not self._deferred:
-            if not times_s:
-                times_s.append(self._idle_close_s)
-            times_s.append(self._protocol.next_wake_s())
-        return min(times_s, default=math.inf)
+            wake_s = min(wake_s, self._protocol.next_wake_s())
+        for utterance in utterances:
+            wake_s = min(
+                wake_s,
+                self._timers.next_wake_s(utterance, now_s),
+                self._deadlines.next_wake_s(utterance),
+                self._slots.next_wake_s(utterance, now_s),
+                self._retractions.next_wake_s(utterance, now_s),
+            )
+        return wake_s

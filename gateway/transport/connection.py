@@ -153,7 +153,7 @@ class Connection:
                 await asyncio.sleep(self._message_delay_s(self._loop.time()))
                 await self._take_turn(1)
                 self._session.receive(message, self._loop.time())
-                self.wake()
+                self._wake_if_due()
                 while self._session.answer_interrupts():
                     await asyncio.sleep(0)
                     self.wake()
@@ -168,13 +168,7 @@ class Connection:
         try:
             while True:
                 self._changed.clear()
-                while (wake_s := self._session.next_wake_s(now_s := self._loop.time())) <= now_s + TIMER_SLACK_S:
-                    await self._take_turn(1)
-                    if (effect := self._session.next_effect(self._loop.time())) is None:
-                        break
-                    await self._perform(effect)
-                    self._can_receive.set()
-                self._next_wake_s = wake_s
+                wake_s = self._next_wake_s = await self._perform_due()
                 timer = self._loop.call_at(wake_s, self.wake) if wake_s < math.inf else None
                 try:
                     await self._changed.wait()
@@ -183,6 +177,22 @@ class Connection:
                         timer.cancel()
         except SocketClosed:
             return
+
+    async def _perform_due(self) -> float:
+        """Performs the effects that are due; returns when the writer is to look again, without an event."""
+        while True:
+            await self._take_turn(1)
+            if (effect := self._session.next_effect(self._loop.time())) is not None:
+                await self._perform(effect)
+                self._can_receive.set()
+            wake_s = self._session.next_wake_s(now_s := self._loop.time())
+            if effect is None or wake_s > now_s + TIMER_SLACK_S:
+                return wake_s
+
+    def _wake_if_due(self) -> None:
+        """Wakes the writer if something is due before its timer."""
+        if self._session.next_wake_s(self._loop.time()) < self._next_wake_s:
+            self.wake()
 
     async def _perform(self, effect: Effect) -> None:
         match effect:
@@ -234,9 +244,7 @@ class Connection:
             async for chunk in speech:
                 await self._take_turn(1)
                 self._session.on_audio(utterance, chunk)
-                # Most chunks wait in the outbox: the writer is woken only for what is due before its timer.
-                if self._session.next_wake_s(self._loop.time()) < self._next_wake_s:
-                    self.wake()
+                self._wake_if_due()  # most chunks wait in the outbox
                 while not utterance.outbox.has_room:
                     has_room.clear()
                     await has_room.wait()
