@@ -127,11 +127,11 @@ def _next_event_s(utterance: ServerUtterance, now_s: float) -> float:
 
 def _starving_s(utterance: ServerUtterance) -> float:
     """When the client is to be told that text is missing; infinity while none is."""
-    if (speech := utterance.listening_speech) is None or utterance.hold.held:
+    due_s = utterance.shortage.due_s()
+    if due_s == math.inf or utterance.hold.held or not utterance.open_text:
         return math.inf
-    if not utterance.open_text or not speech.waiting_for_text:
-        return math.inf
-    return utterance.shortage.due_s()
+    speech = utterance.listening_speech
+    return due_s if speech is not None and speech.waiting_for_text else math.inf
 
 
 SLOW_AFTER_S = 1.0
@@ -168,25 +168,20 @@ class SlowConsumerTimeout:
 
         Probes say nothing about an unpaced utterance, whose client may stop reading when it has enough.
         """
-        stalled_s = max(_stalled_since_s(utterance), self.attached_s)
+        if utterance.hold.held:  # nothing was sent to a client that had it held, and so nothing to be read
+            return math.inf, math.inf
+        stalled_s = math.inf if utterance.outbox.next_samples is None else utterance.pacer.stalled_since_s()
         probed = utterance.paced and utterance.speech is not None
-        # Nothing was sent to a client that had it held, and so nothing to be read at once.
-        since_s = math.inf if utterance.hold.held else max(self.attached_s, utterance.hold.continued_s)
-        unanswered_s = max(self._read_probe.unanswered_since_s(), since_s) if probed else math.inf
+        unanswered_s = self._read_probe.unanswered_since_s() if probed else math.inf
         if stalled_s == unanswered_s == math.inf:
             return math.inf, math.inf
+        stalled_s = max(stalled_s, self.attached_s)
+        unanswered_s = max(unanswered_s, self.attached_s, utterance.hold.continued_s)
         warn_s, close_s = stalled_s + SLOW_AFTER_S, stalled_s + self._timeout_s
         # The client may have stopped reading up to one probe interval before the unanswered probe.
         unanswered_timeout_s = max(self._timeout_s - PROBE_INTERVAL_S, SLOW_AFTER_S)
         unanswered_s += _buffered_s(utterance)
         return min(warn_s, unanswered_s + SLOW_AFTER_S), min(close_s, unanswered_s + unanswered_timeout_s)
-
-
-def _stalled_since_s(utterance: ServerUtterance) -> float:
-    """When the client stopped to play with audio still to come; infinity while it plays, or is to wait."""
-    if utterance.hold.held or utterance.outbox.next_samples is None:
-        return math.inf
-    return utterance.pacer.stalled_since_s()
 
 
 def _buffered_s(utterance: ServerUtterance | None) -> float:

@@ -178,7 +178,8 @@ class CodecStream:
     def advance(self, frames_heard: int) -> None:
         """Reports that the listener has heard `frames_heard` frames of this stream in all."""
         self._heard = max(self._heard, frames_heard)
-        self._changed()
+        if self.paced:  # frames of others are not decoded because of what is heard
+            self._changed()
 
     def __aiter__(self) -> CodecStream:
         return self

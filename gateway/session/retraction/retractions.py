@@ -13,6 +13,7 @@ from ..effects import EffectQueue, RewindSpeech
 from ..pacer import TIMER_SLACK_S
 from ..slots.utterance_slots import UtteranceSlots
 from ..utterance import ServerUtterance
+from .retraction import PendingRetraction
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +40,15 @@ class Retractions:
 
     def update(self, utterance: ServerUtterance, now_s: float) -> None:
         """Does a part of the work of the utterance's retraction, or answers it."""
+        if (pending := utterance.retraction.pending) is None:
+            return
         try:
-            self._update(utterance, now_s)
+            self._update(utterance, pending, now_s)
         except Exception:
             log.exception("finding the place of a cut failed", extra={"utterance": utterance.id})
             self._termination.fail(utterance, GenerationFailed("the text could not be taken back"))
 
-    def _update(self, utterance: ServerUtterance, now_s: float) -> None:
-        pending = utterance.retraction.pending
-        if pending is None:
-            return
+    def _update(self, utterance: ServerUtterance, pending: PendingRetraction, now_s: float) -> None:
         if not utterance.retraction.can_cut:
             if utterance.retraction.stuck_s(utterance.speech, now_s) >= STUCK_S:
                 reason = "the text before a retraction must give the audio messages that were received of it"
