@@ -12,7 +12,8 @@ from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 
 QUIET_RMS = 10 ** (-50 / 20)
 """RMS below which a frame is silent, -50 dBFS: breath and a recording's background noise are louder."""
-
+_QUIET_FRAME = FRAME_SAMPLES * QUIET_RMS**2
+"""As QUIET_RMS, for the sum of the squares of a frame's samples."""
 
 _ONSET_WINDOW = FRAME_SAMPLES // 16
 """Samples of the window in which the first sound is looked for, 5 ms."""
@@ -23,7 +24,7 @@ _MARGIN_WINDOWS = 3
 def quiet_frames(pcm: Pcm) -> NDArray[np.bool_]:
     """Returns which frames of float32 [n * 1920] are silent: bool [n]."""
     frames = pcm.reshape(-1, FRAME_SAMPLES)
-    quiet: NDArray[np.bool_] = np.sqrt(np.mean(np.square(frames, dtype=np.float64), axis=1)) < QUIET_RMS
+    quiet: NDArray[np.bool_] = np.add.reduce(np.square(frames, dtype=np.float64), axis=1) < _QUIET_FRAME
     return quiet
 
 

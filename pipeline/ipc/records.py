@@ -7,7 +7,7 @@ first frame. A marker is a name among those of requests to abort, which vLLM pas
 
 from __future__ import annotations
 
-from enum import IntFlag
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,8 @@ Records = NDArray[np.int32]
 """int32 [n, HEADER + groups]"""
 
 
-class RecordFlag(IntFlag):
-    """How a record is to be read."""
+class RecordFlag(IntEnum):
+    """How a record is to be read; flags are combined as integers, since operators of IntFlag take a microsecond."""
 
     END = 1
     """Speech ended; the record has no frame."""
