@@ -60,8 +60,9 @@ class UtteranceDeadlines:
 
     def _text_end_s(self, utterance: ServerUtterance) -> float:
         """When it has waited too long for text without sending audio; infinity once its text is complete."""
-        waits = utterance.open_text and not utterance.hold.held
-        return utterance.active_s + self._text_idle_timeout_s if waits else math.inf
+        if not utterance.open_text or utterance.hold.held:
+            return math.inf
+        return utterance.active_s + self._text_idle_timeout_s
 
     def _end_s(self, utterance: ServerUtterance) -> float:
         """When it has to be over, after a time that grows with the audio sent so far."""

@@ -370,7 +370,7 @@ class ServerSession:
         """Returns what to do next, None when nothing is due. Each utterance sends one due packet in turn."""
         if not self._effects and not self.closing:
             self._tick_protocol(now_s)
-            for utterance in self.active:
+            for utterance in self._utterances.active:
                 self._update(utterance, now_s)
             self._close_idle(now_s)
         return self._effects.take()

@@ -391,10 +391,10 @@ class ServerUtterance:
 
     def generated(self, now_s: float) -> GeneratedMessage | None:
         """Returns how long the utterance is, once: when its speech is complete and audio of it has to wait."""
-        waiting = self.outbox.next_samples
-        if self.state is not State.DRAINING or self._length_told or waiting is None:
+        if self.state is not State.DRAINING or self._length_told:
             return None
-        if self.pacer.due_s(waiting, now_s) <= now_s + TIMER_SLACK_S:
+        waiting = self.outbox.next_samples
+        if waiting is None or self.pacer.due_s(waiting, now_s) <= now_s + TIMER_SLACK_S:
             return None
         self._length_told = True
         samples = self._encoder.true_samples

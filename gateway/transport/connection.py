@@ -243,8 +243,12 @@ class Connection:
         try:
             async for chunk in speech:
                 await self._take_turn(1)
+                first = utterance.outbox.next_samples is None
                 self._session.on_audio(utterance, chunk)
-                self._wake_if_due()  # most chunks wait in the outbox
+                if first:  # without pacing, it is due in any case
+                    self.wake()
+                else:
+                    self._wake_if_due()
                 while not utterance.outbox.has_room:
                     has_room.clear()
                     await has_room.wait()

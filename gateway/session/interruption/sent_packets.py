@@ -32,21 +32,16 @@ class SentPackets:
         self.bytes += len(packet.payload)
         header = packet.header
         heard = max(played_samples - self._later_samples, header.pts + header.samples - self._most_samples)
-        while _end(self._packets[0]) <= heard:
-            self._forget_first()
+        while (first := self._packets[0].header).pts + first.samples <= heard:
+            self.bytes -= len(self._packets.popleft().payload)
 
     def take_from(self, position_samples: int) -> list[AudioPacket]:
         """Removes and returns the packets from the one on that contains a position, or from the oldest one on."""
         taken: deque[AudioPacket] = deque()
-        while self._packets and (_end(last := self._packets[-1]) > position_samples or not last.header.samples):
+        while self._packets:
+            header = self._packets[-1].header
+            if header.samples and header.pts + header.samples <= position_samples:
+                break
             taken.appendleft(self._packets.pop())
-            self.bytes -= len(last.payload)
+            self.bytes -= len(taken[0].payload)
         return list(taken)
-
-    def _forget_first(self) -> None:
-        self.bytes -= len(self._packets.popleft().payload)
-
-
-def _end(packet: AudioPacket) -> int:
-    """The sample behind a packet."""
-    return packet.header.pts + packet.header.samples

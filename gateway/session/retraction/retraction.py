@@ -200,6 +200,6 @@ class Retraction:
         """Of `played` frames, returns those of the present speech; those that it repeats count when they are there."""
         if self.rewinding is not None:
             return 0
-        if not self._outbox.repeating or self._former is None:
+        if self._former is None or not self._outbox.repeating:
             return played
         return min(played, self._outbox.repeated_samples * 1000 // (FRAME_MS * self._rate_hz))
