@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway, say
@@ -15,6 +16,7 @@ from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
 from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.session.admission import AdmissionQueue
+from voxgate.gateway.session.session import ServerSession
 from voxgate.gateway.session.utterance import ServerUtterance
 from voxgate.gateway.transport.connection import SpeechCloser
 from voxgate.pipeline.interface import SpeechRequest
@@ -110,6 +112,54 @@ def test_utterances_of_one_socket_speak_at_once() -> None:
             for number, text in enumerate(texts.values(), start=1):
                 check_audio(socket, text, number)
 
+    run(scene())
+
+
+def test_a_frame_costs_one_effect_and_one_look_at_the_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        method = getattr(ServerSession, name)
+
+        def counted(session: ServerSession, now_s: float) -> object:
+            calls[name] += 1
+            return method(session, now_s)
+
+        monkeypatch.setattr(ServerSession, name, counted)
+
+    async def scene() -> None:
+        async with InProcessGateway(ToneScript(frame_s=0.02)) as gateway:
+            socket = gateway.connect()
+            say(socket, "a", TEXT * 10, pacing="none")
+            frames = (await socket.until("done"))["frames"]
+        for name, most in (("next_effect", 1.1), ("next_wake_s", 1.1)):
+            assert frames <= calls[name] <= most * frames + 20, name
+
+    for name in ("next_effect", "next_wake_s"):
+        count(name)
+    run(scene())
+
+
+def test_message_without_effect_does_not_wake_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    next_effect = ServerSession.next_effect
+
+    def counted(session: ServerSession, now_s: float) -> object:
+        looks.append(now_s)
+        return next_effect(session, now_s)
+
+    async def scene() -> None:
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
+            socket.put(type="start", utterance="a", format=PCM)
+            await settle()
+            before = len(looks)
+            for _ in range(20):
+                socket.put(type="text", utterance="a", text=" ")  # nothing that can be spoken
+                await settle()
+            assert len(looks) - before <= 1
+
+    monkeypatch.setattr(ServerSession, "next_effect", counted)
     run(scene())
 
 

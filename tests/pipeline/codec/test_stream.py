@@ -300,3 +300,13 @@ def test_equal_references_have_equal_keys() -> None:
     keys = [CodecContext.reference(each).key for each in (frames(1, 3), frames(1, 3), frames(1, 4), frames(2, 3))]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
+
+
+@pytest.mark.parametrize("paced", [True, False])
+async def test_what_is_heard_concerns_the_planner_of_paced_streams_only(paced: bool) -> None:
+    owner = Owner()
+    stream = owner.open(paced=paced)
+    stream.push(frames(0, 2))
+    before = owner.changes
+    stream.advance(1)
+    assert owner.changes - before == paced
