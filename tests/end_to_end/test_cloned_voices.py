@@ -63,7 +63,7 @@ class CloningGateway:
 
     async def offline(self, voice: str, seed: int = 1) -> np.ndarray:
         """The same from the pipeline, float32 [n]."""
-        speech = self.synthesizer.open(SpeechRequest(voice=voice, seed=seed))
+        speech = self.synthesizer.open(SpeechRequest(voice=voice, seed=seed, trim_silence=True))
         speech.advance(UNPACED_FRAMES)
         speech.push_text(TEXT)
         speech.end()
