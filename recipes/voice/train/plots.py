@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Entries = list[dict[str, Any]]
+_DECIMALS = re.compile(r"(\d\.\d)\d+(?=[ \n])")
+"""Coordinates; what is behind their first decimal cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ def draw(step: str, entries: Entries, out: Path) -> Path:
             axis.legend(fontsize=8)
     path = out / f"voice_{step}.svg"
     figure.savefig(path, metadata={"Date": None})
+    path.write_text(_DECIMALS.sub(r"\1", path.read_text("utf-8")), "utf-8")
     plt.close(figure)
     return path
 
