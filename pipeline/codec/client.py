@@ -206,11 +206,10 @@ class CodecClient:
             return codes  # the worker is lost, and the stream's reader gets the reason
         if codes.ndim != 2 or codes.shape[1] != self._description.codebooks:
             raise ValueError(f"codes must be [n, {self._description.codebooks}], got {list(codes.shape)}")
-        codes = np.array(codes, dtype=np.int16)
-        # As unsigned numbers, negative codes are too large as well.
-        if len(codes) and codes.view(np.uint16).max() >= self._description.codebook_size:
+        # As unsigned numbers, negative codes are too large as well. Before they are narrowed, which would wrap them.
+        if len(codes) and codes.astype(np.uint64).max() >= self._description.codebook_size:
             raise ValueError(f"codes must lie in [0, {self._description.codebook_size})")
-        return codes
+        return np.array(codes, dtype=np.int16)
 
     def _release(self, stream: CodecStream) -> None:
         if self._streams.get(stream.slot) is stream:

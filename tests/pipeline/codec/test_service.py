@@ -117,10 +117,13 @@ async def test_stream_continues_its_context(service: CodecService, decoder: Code
     assert np.abs(undisturbed - expected(decoder, other)).max() < 1e-5
 
 
-async def test_refused_context_takes_no_slot(service: CodecService) -> None:
+@pytest.mark.parametrize(
+    "code", [np.int16(600), np.int16(-1), np.int64(65_537)], ids=["too large", "negative", "wraps in 16 bits"]
+)
+async def test_refused_context_takes_no_slot(service: CodecService, code: np.integer) -> None:
     free = len(service._free)
     with pytest.raises(ValueError, match="codes must lie in"):
-        service.open(context=CodecContext.reference(np.full((3, 16), 600, np.int16)))
+        service.open(context=CodecContext.reference(np.full((3, 16), code)))
     assert len(service._free) == free
 
 
