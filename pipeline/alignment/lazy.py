@@ -29,7 +29,8 @@ class LazyWordAligner:
         self._source = ""
         self._batch: list[tuple[Pcm, Codes]] = []
         self._batch_frames = 0
-        self._recorded: deque[Callable[[], object]] = deque()
+        self._recorded: deque[Callable[[LazyWordAligner], object]] = deque()
+        """What is to be replayed; each is called with this object, because references to it would be a cycle."""
 
     @property
     def pace(self) -> float:
@@ -41,7 +42,7 @@ class LazyWordAligner:
         # The text only grows, and the words in its first `committed_chars` characters stay the same. So one reference
         # to the latest text replaces a copy per call.
         self._source = source
-        self._record(lambda: self._aligner.push_text(self._source, committed_chars))
+        self._record(lambda lazy: lazy._aligner.push_text(lazy._source, committed_chars))
 
     def push_audio(self, pcm: Pcm, codes: Codes = NO_CODES) -> None:
         """Record the features of the next audio; keeps at most 200 bytes per frame, and the latest frames whole."""
@@ -53,11 +54,11 @@ class LazyWordAligner:
     def end_segment(self, source_end: int | None = None) -> None:
         """Record the end of a segment, as `WordAligner.end_segment`."""
         end = len(self._source) if source_end is None else source_end
-        self._record(lambda: self._aligner.end_segment(end))
+        self._record(lambda lazy: lazy._aligner.end_segment(end))
 
     def finish(self) -> None:
         """Record the end of the utterance."""
-        self._record(self._aligner.finish)
+        self._record(lambda lazy: lazy._aligner.finish())
 
     def take_words(self) -> list[WordTime]:
         """Return no words: the client did not ask for them."""
@@ -72,7 +73,7 @@ class LazyWordAligner:
         aligned = False
         while self._recorded and not aligned:
             replay = self._recorded.popleft()
-            replay()
+            replay(self)
             aligned = isinstance(replay, partial)  # features; the other inputs cost little
         return bool(self._recorded)
 
@@ -96,12 +97,13 @@ class LazyWordAligner:
         self._batch_frames = 0
         if batch:
             pcm, codes = (np.concatenate(parts) for parts in zip(*batch, strict=True))
-            self._recorded.append(partial(self._align, self._aligner.scorer.extract_features(pcm, codes)))
+            self._recorded.append(partial(_align, self._aligner.scorer.extract_features(pcm, codes)))
 
-    def _record(self, replay: Callable[[], object]) -> None:
+    def _record(self, replay: Callable[[LazyWordAligner], object]) -> None:
         self._extract_features()
         self._recorded.append(replay)
 
-    def _align(self, features: Features) -> None:
-        self._aligner.push_features(features)
-        self._aligner.take_words()
+
+def _align(features: Features, lazy: LazyWordAligner) -> None:
+    lazy._aligner.push_features(features)
+    lazy._aligner.take_words()

@@ -254,6 +254,8 @@ class Generation:
                 while self.frames < self._past + steps and self._error is None:
                     self._arrived.clear()
                     await self._arrived.wait()
+        except asyncio.CancelledError:
+            del self, request  # the request keeps this error, which keeps the frame: the generation would not be freed
         except EngineLost as error:
             self.fail(error)
         except TimeoutError:

@@ -28,6 +28,7 @@ from ..text.text_turns import ALIGNMENT_CHARACTERS, PendingText, TextTurns
 from ..text.utterance_text import SpeechToken, UtteranceText
 from .generations import Generations
 from .plan import FIRST_CHARACTERS, MAX_TRIMMED_FRAMES, FrameCounts, SpeechSlots, TakeSlots, UtterancePlan
+from .weak_callback import weak_callback
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +66,17 @@ class UtteranceSpeech:
         """Whether it gave its slots up with something left to generate or to decode."""
         self._plan, self._text, self._timing = plan, text, timing
         self._take_slots, self._credit, self._on_end = take_slots, credit, on_end
-        self._codec = ResumableStream(slots.codec, self._lose, plan.prompt.reference.astype(np.int16))
+        # What calls back must not own the utterance, so that it is freed as soon as it has ended.
+        on_lost = weak_callback(self._lose)
+        self._codec = ResumableStream(slots.codec, on_lost, plan.prompt.reference.astype(np.int16))
         self._text_turns = text_turns or TextTurns()
-        self._pending = PendingText(self._text_turns, self._push_now, self._flush_now, self._end_now, self._fail_text)
+        self._pending = PendingText(
+            self._text_turns,
+            weak_callback(self._push_now),
+            weak_callback(self._flush_now),
+            weak_callback(self._end_now),
+            weak_callback(self._fail_text),
+        )
         self.characters = 0
         """Characters of text accepted so far, pending ones included."""
         self._filter = text_filter or make_text_filter((), (), plan.prosody)
@@ -84,8 +93,8 @@ class UtteranceSpeech:
             feed=self._feed,
             shaper=self._shaper,
             cutter=self._cutter,
-            on_text=self._on_text,
-            on_lost=self._lose,
+            on_text=weak_callback(self._on_text),
+            on_lost=on_lost,
         )
         self._error: VoxgateError | None = None
         self._closed = False
@@ -280,6 +289,9 @@ class UtteranceSpeech:
                 self._generations.begin_error = None
             while not self.suspended and await self._generations.has_text():
                 await self._generations.speak_next()
+        except asyncio.CancelledError:
+            # The task does not keep the error: it would keep the task's frames, and with them the utterance.
+            pass
         except VoxgateError as error:
             self._error = error
         except Exception:
