@@ -93,9 +93,9 @@ class Link(asyncio.Protocol, Generic[T]):
         await asyncio.get_running_loop().create_connection(lambda: self, sock=sock)
 
     def send(self, message: Message) -> None:
-        """Sends a message, at the latest at the end of this turn of the event loop; discards it when the link is closed.
+        """Sends a message, at the latest at the end of this turn of the event loop, and in the order of the calls.
 
-        Messages arrive in the order in which they were sent.
+        Discards it when the link is closed.
         """
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -131,7 +131,8 @@ class Link(asyncio.Protocol, Generic[T]):
 
     def _write(self, batch: bytes) -> None:
         """Writes now what the socket takes: uvloop writes at the end of the turn only."""
-        assert self._transport is not None and self._socket is not None  # callers check it; `open` sets both
+        assert self._transport is not None  # callers check it
+        assert self._socket is not None  # set with it
         sent = 0
         if not (self._transport.is_closing() or self._transport.get_write_buffer_size()):
             # An error of the socket concerns the transport, which closes the link.
