@@ -12,7 +12,7 @@ import bisect
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from voxgate.codecs.pcm import FRAME_MS
@@ -27,8 +27,10 @@ RAISE_BELOW = 0.90
 """Utilisation up to which another utterance is admitted."""
 LOWER_ABOVE = 0.97
 """Utilisation from which the capacity falls. Between the two it stays, so that it does not oscillate."""
-_UPDATE_S = 0.5
-"""Shortest interval between two predictions."""
+UPDATE_S = 0.5
+"""Shortest interval between two predictions: every admission asks several times, and a prediction sorts thousands of
+samples. A curve describes the newest 96 steps of a batch size, more than a second of them where the deadline is near,
+so one half a second old says nearly the same; and an overload counts only when it has lasted for longer."""
 _GROWTH = 8
 """One growth adds at most one utterance and an eighth of the capacity."""
 _RECOVERY_S, _RECOVERY_STEP_S = 60.0, 2.0
@@ -65,6 +67,8 @@ class Capacity:
         self.stages = tuple(stages)
         self._slots = slots
         self._utterances = slots
+        self._curves: Sequence[LatencyCurve] = ()
+        """Of each stage, as of `_updated_s`."""
         self._updated_s = self._grown_s = self._fell_s = -math.inf
         self._overloaded = False
         self._contradicted_s: float | None = None
@@ -76,23 +80,32 @@ class Capacity:
         """Discards what was measured while warming up."""
         for stage in self.stages:
             stage.times.reset()
+        self._updated_s = -math.inf
 
     def commit_baseline(self, now_s: float) -> None:
         """Takes what was measured so far as this machine's baseline, and the capacity that follows from it."""
         for stage in self.stages:
             stage.times.commit_baseline()
-        self._updated_s, self._utterances = now_s, self._largest(RAISE_BELOW, self._utilisation_at(now_s))
+        self._renew_curves(now_s)
+        self._utterances = self._largest(RAISE_BELOW)
 
     def utterances(self, now_s: float) -> int:
         """Returns how many utterances can be spoken at once."""
-        if now_s - self._updated_s >= _UPDATE_S:
-            self._updated_s = now_s
-            utilisation = self._utilisation_at(now_s)
-            low, high = self._largest(RAISE_BELOW, utilisation), self._largest(LOWER_ABOVE, utilisation)
-            before, cause = self._utterances, self._adjust(low, high, now_s)
-            if cause is not None:
-                self._report(cause, before, now_s)
+        self._update(now_s)
         return self._utterances
+
+    def _update(self, now_s: float) -> None:
+        """Predicts again from the newest steps, unless it was done less than `UPDATE_S` ago."""
+        if now_s - self._updated_s < UPDATE_S:
+            return
+        self._renew_curves(now_s)
+        low, high = self._largest(RAISE_BELOW), self._largest(LOWER_ABOVE)
+        before, cause = self._utterances, self._adjust(low, high, now_s)
+        if cause is not None:
+            self._report(cause, before)
+
+    def _renew_curves(self, now_s: float) -> None:
+        self._updated_s, self._curves = now_s, [stage.times.curve(now_s) for stage in self.stages]
 
     def _adjust(self, low: int, high: int, now_s: float) -> str | None:
         """Moves the capacity towards [low, high], within which it stays; returns why, None when it stays as it is."""
@@ -110,13 +123,12 @@ class Capacity:
         self._grown_s = now_s
         return RECOVERING
 
-    def _report(self, cause: str, before: int, now_s: float) -> None:
+    def _report(self, cause: str, before: int) -> None:
         """Counts and logs a change, with the stage that allows no more."""
         self.changes[cause] += 1
         # What a fall avoids, and what a rise allows.
         utterances = max(before, self._utterances)
-        shares = ((stage.utilisation(stage.times.curve(now_s), utterances), stage.name) for stage in self.stages)
-        share, name = max(shares)
+        share, name = max(self._shares(utterances))
         log.info(
             "capacity: %d utterances at once instead of %d, %s: with %d the %s needs %d %% of the time of a frame",
             self._utterances,
@@ -129,7 +141,8 @@ class Capacity:
 
     def utilisation(self, utterances: int, now_s: float) -> float:
         """Returns the share of a frame's time that the slowest stage needs for `utterances`; 0 while unknown."""
-        return self._utilisation_at(now_s)(utterances)
+        self._update(now_s)
+        return self._utilisation(utterances)
 
     def overloaded(self, utterances: int, now_s: float) -> bool:
         """Returns whether steps of `utterances` take longer than their audio, and have for a while."""
@@ -142,13 +155,17 @@ class Capacity:
             self._overloaded, self._contradicted_s = over, None
         return self._overloaded
 
-    def _utilisation_at(self, now_s: float) -> Callable[[int], float]:
-        curves = [(stage, stage.times.curve(now_s)) for stage in self.stages]
-        return lambda utterances: max((stage.utilisation(curve, utterances) for stage, curve in curves), default=0.0)
+    def _utilisation(self, utterances: int) -> float:
+        return max((share for share, _ in self._shares(utterances)), default=0.0)
 
-    def _largest(self, limit: float, utilisation: Callable[[int], float]) -> int:
+    def _shares(self, utterances: int) -> Iterator[tuple[float, str]]:
+        """Yields the share of a frame's time that each stage needs, and its name."""
+        for stage, curve in zip(self.stages, self._curves, strict=True):
+            yield stage.utilisation(curve, utterances), stage.name
+
+    def _largest(self, limit: float) -> int:
         """Returns the most utterances, 1 to `slots`, whose utilisation (which rises with them) is within `limit`."""
-        return max(1, bisect.bisect_right(range(1, self._slots + 1), limit, key=utilisation))
+        return max(1, bisect.bisect_right(range(1, self._slots + 1), limit, key=self._utilisation))
 
 
 CALIBRATION_FRAMES = 16

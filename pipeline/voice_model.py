@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -239,7 +239,7 @@ class VoiceModel:
         )
 
     def _sampling(self, options: SamplingOptions, seed: int) -> Sampling:
-        defaults = asdict(self._checkpoint.defaults)
-        requested = {name: value for name, value in asdict(options).items() if value is not None}
-        del defaults["max_frames"]
-        return Sampling(**(defaults | requested), seed=seed, early_end=self._rules.limits.early_end)
+        defaults = self._checkpoint.defaults
+        requested = {each.name: getattr(options, each.name) for each in fields(options)}
+        values = {name: getattr(defaults, name) if value is None else value for name, value in requested.items()}
+        return Sampling(**values, seed=seed, early_end=self._rules.limits.early_end)

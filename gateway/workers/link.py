@@ -1,4 +1,8 @@
-"""The socket between the speech process and a worker: typed messages, batched per turn of the event loop."""
+"""The socket between the speech process and a worker: typed messages, batched per turn of the event loop.
+
+Messages that a first sample waits for (`messages.URGENT`) are sent at once, together with those before them: a turn may
+have milliseconds of other work left, such as the rest of the text of the utterance itself.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from voxgate.pipeline.ipc.engine_messages import Message
 
-from .messages import Answer, Ask
+from .messages import URGENT, Answer, Ask
 
 MAX_BACKLOG_BYTES = 8 << 20
 """Unsent bytes, and bytes of a batch, at which the link is closed. Messages take microseconds to process."""
@@ -79,16 +84,24 @@ class Link(asyncio.Protocol, Generic[T]):
         self._asked: dict[int, asyncio.Future[bytes]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
+        """Of the transport."""
 
     async def open(self, sock: socket.socket) -> None:
         """Opens the link on one end of a socket pair."""
+        self._socket = sock
         await asyncio.get_running_loop().create_connection(lambda: self, sock=sock)
 
     def send(self, message: Message) -> None:
-        """Sends a message at the end of this turn of the event loop; discards it when the link is closed."""
+        """Sends a message, at the latest at the end of this turn of the event loop, and in the order of the calls.
+
+        Discards it when the link is closed.
+        """
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
         self._out.append(message)
+        if isinstance(message, URGENT):
+            self._flush()
 
     async def ask(self, what: str, timeout_s: float) -> bytes:
         """Sends a question and returns the answer of the other side. Raises LinkClosed, TimeoutError."""
@@ -111,10 +124,22 @@ class Link(asyncio.Protocol, Generic[T]):
     def _flush(self) -> None:
         out, self._out = self._out, []
         if self._transport is not None and out:
-            self._transport.write(pack_batch(out))
+            self._write(pack_batch(out))
             if self._transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
                 log.error("closing worker link: the other process does not read")
                 self._transport.abort()
+
+    def _write(self, batch: bytes) -> None:
+        """Writes now what the socket takes: uvloop writes at the end of the turn only."""
+        assert self._transport is not None  # callers check it
+        assert self._socket is not None  # set with it
+        sent = 0
+        if not (self._transport.is_closing() or self._transport.get_write_buffer_size()):
+            # An error of the socket concerns the transport, which closes the link.
+            with suppress(OSError):
+                sent = self._socket.send(batch, socket.MSG_DONTWAIT)
+        if sent < len(batch):
+            self._transport.write(batch[sent:])
 
     # asyncio.Protocol
 

@@ -141,3 +141,6 @@ ToWorker = (
     | GenerationEnded
 )
 FromWorker = Listening | Attached | Join | Leave | Ask | Answer | SubmitGeneration | AbortGeneration
+
+URGENT = (Join, TicketGranted, SubmitGeneration)
+"""What the first sample of an utterance waits for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 from .source_map import SourceMappedText, SourceMapWriter
 
@@ -27,10 +28,7 @@ class Sanitizer:
 
     def __init__(self, control_tokens: Iterable[str], *, trim: bool = True) -> None:
         """`trim`: drop all leading white space; otherwise only that up to its last line break."""
-        tokens = frozenset(token for token in control_tokens if token)
-        self._tokens = tokens
-        self._first_characters = frozenset(token[0] for token in tokens)
-        self._prefixes = frozenset(token[:n] for token in tokens for n in range(1, len(token)))
+        self._tokens, self._prefixes, self._first_characters = _token_sets(tuple(control_tokens))
         self._out = SourceMapWriter()
         self._read = 0
         """Characters of the client's text read so far."""
@@ -182,3 +180,11 @@ class Sanitizer:
 def _kind(char: str) -> str:
     """Letter, number, white space or other."""
     return "L" if char.isalpha() else "N" if char.isnumeric() else "Z" if char.isspace() else "O"
+
+
+@lru_cache(maxsize=8)
+def _token_sets(control_tokens: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """Returns the tokens, their proper prefixes, and their first characters; once for all utterances of a model."""
+    tokens = frozenset(token for token in control_tokens if token)
+    prefixes = frozenset(token[:n] for token in tokens for n in range(1, len(token)))
+    return tokens, prefixes, frozenset(token[0] for token in tokens)

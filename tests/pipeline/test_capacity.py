@@ -12,10 +12,10 @@ from collections.abc import Callable
 import pytest
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer
 from fakes.virtual_time import run
-from voxgate.pipeline.capacity import RECOVERING, STEPS_SLOWER, Capacity, Stage, calibrate
+from voxgate.pipeline.capacity import RECOVERING, STEPS_SLOWER, UPDATE_S, Capacity, Stage, calibrate
 from voxgate.pipeline.errors import EngineError, GenerationFailed, UnsupportedOption
 from voxgate.pipeline.interface import SpeechRequest
-from voxgate.pipeline.step_times import StepTimes
+from voxgate.pipeline.step_times import LatencyCurve, StepTimes
 
 
 class Machine:
@@ -171,6 +171,56 @@ def test_overload_must_last_to_be_reported() -> None:
 
 def test_no_utterances_are_no_load() -> None:
     assert codec_bound().capacity.utilisation(0, 0.0) == 0.0
+
+
+def test_answers_follow_new_steps_within_the_update_interval() -> None:
+    machine = codec_bound()
+    full = machine.calibrate()
+    machine.slower = 3.0
+    for _ in range(96):
+        machine.step(12)
+    before = machine.capacity.utilisation(12, machine.now_s)
+    assert before < 1
+    assert machine.capacity.utilisation(12, machine.now_s + UPDATE_S) > 2.5 * before
+    assert machine.capacity.utterances(machine.now_s + UPDATE_S) < full / 2
+
+
+def test_a_new_baseline_counts_at_once() -> None:
+    machine = codec_bound()
+    full = machine.calibrate()
+    machine.capacity.reset()
+    machine.slower = 3.0
+    assert machine.calibrate() < full / 2
+    assert machine.capacity.utilisation(full, machine.now_s) > 2
+
+
+def test_what_was_measured_before_a_reset_counts_no_more() -> None:
+    machine = codec_bound()
+    machine.calibrate()
+    assert machine.capacity.utilisation(12, machine.now_s) > 0.5
+    machine.capacity.reset()
+    assert machine.capacity.utilisation(12, machine.now_s) == 0.0
+
+
+def test_questions_share_one_prediction_per_update_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = codec_bound()
+    machine.calibrate()
+    curves = 0
+    compute = StepTimes.curve
+
+    def counted(times: StepTimes, now_s: float) -> LatencyCurve:
+        nonlocal curves
+        curves += 1
+        return compute(times, now_s)
+
+    monkeypatch.setattr(StepTimes, "curve", counted)
+    for _ in range(1000):
+        machine.now_s += 0.01
+        machine.step(12)
+        machine.capacity.overloaded(12, machine.now_s)
+        machine.capacity.utilisation(3, machine.now_s)
+        machine.capacity.utterances(machine.now_s)
+    assert 0 < curves <= len(machine.capacity.stages) * (1 + 10.0 / UPDATE_S)
 
 
 class Voice:

@@ -13,8 +13,10 @@ from voxgate.gateway.access.keys import KeyLimits
 from voxgate.gateway.errors import KeyLimit, Limit
 from voxgate.gateway.session.admission import AdmissionQueue, CapacityPolicy, Ticket
 from voxgate.gateway.settings import Settings
+from voxgate.pipeline.capacity import UPDATE_S, Capacity, Stage
 from voxgate.pipeline.errors import AtCapacity
 from voxgate.pipeline.interface import EngineState
+from voxgate.pipeline.step_times import LatencyCurve, StepTimes
 
 
 class Bench:
@@ -328,6 +330,52 @@ def test_no_slot_is_free_without_an_engine() -> None:
     assert policy.free_slots() == 3
     engine.state = EngineState.DEAD
     assert policy.free_slots() == 0
+
+
+class MeasuredModel:
+    """A voice model whose state and capacity follow measured steps, as that of `QwenSynthesizer` do."""
+
+    free_slots = 100
+
+    def __init__(self) -> None:
+        self.times = CountingStepTimes()
+        self.measured = Capacity([Stage("talker", self.times, 64)], 64)
+        self.now_s = 0.0
+        for _ in range(20):
+            self.times.record(8, 0.010, self.now_s)
+        self.measured.commit_baseline(self.now_s)
+
+    @property
+    def capacity(self) -> int:
+        return self.measured.utterances(self.now_s)
+
+    @property
+    def state(self) -> EngineState:
+        overloaded = self.measured.overloaded(8, self.now_s)
+        return EngineState.DEGRADED if overloaded else EngineState.READY
+
+
+class CountingStepTimes(StepTimes):
+    curves = 0
+
+    def curve(self, now_s: float) -> LatencyCurve:
+        self.curves += 1
+        return super().curve(now_s)
+
+
+def test_admissions_share_one_prediction_of_the_capacity() -> None:
+    engine: Any = MeasuredModel()
+    policy = CapacityPolicy(Settings(), engine)
+    queue = AdmissionQueue(policy.slots, 8, 1000, policy.free_slots)
+    caller = Caller("a", KeyLimits())
+    engine.now_s = UPDATE_S
+    before = engine.times.curves
+    for number in range(20):
+        engine.times.record(8, 0.010, engine.now_s)
+        queue.release(queue.enqueue(caller, lambda *_: None, engine.now_s), engine.now_s)
+        assert engine.state.speaks, "as the speech process asks for the status of its workers"
+        assert engine.times.curves == before + 1, f"after {number + 1} utterances"
+        engine.now_s += UPDATE_S / 30
 
 
 def test_slots_of_the_next_engine_go_to_their_holders_first() -> None:

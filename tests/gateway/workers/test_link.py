@@ -116,3 +116,41 @@ async def test_malformed_batch_closes_the_link() -> None:
     async with asyncio.timeout(DEADLINE_S):
         await one.gone.wait()
     theirs.close()
+
+
+async def test_messages_that_a_first_sample_waits_for_leave_before_the_turn_ends() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    one = End()
+    await one.link.open(ours)
+    reader: BatchReader[Any] = BatchReader(ToWorker)
+    one.link.send(TicketMoved(1, 1, 10))
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)
+    one.link.send(TicketGranted(1, (0, 0)))
+    assert reader.feed(theirs.recv(1 << 16)) == [TicketMoved(1, 1, 10), TicketGranted(1, (0, 0))], "in order"
+    one.link.send(TicketMoved(2, 1, 10))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert reader.feed(theirs.recv(1 << 16)) == [TicketMoved(2, 1, 10)], "each once"
+    theirs.close()
+
+
+async def test_messages_stay_whole_and_in_order_when_the_socket_is_full() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)  # less than one message
+    one, other = End(), End()
+    await one.link.open(ours)
+    sent: list[Any] = []
+    for number in range(40):
+        sent += [TicketRefused(number, "at_capacity", "x" * 20_000, 250, "queue"), TicketGranted(number, (0, 0))]
+    for message in sent:
+        one.link.send(message)
+    await other.link.open(theirs)
+    await one.link.ask("a round trip", DEADLINE_S)
+    assert other.taken == sent
+    one.link.send(TicketGranted(99, (0, 0)))
+    one.link.close()
+    async with asyncio.timeout(DEADLINE_S):
+        await other.gone.wait()
+    assert other.taken[-1] == TicketGranted(99, (0, 0))
