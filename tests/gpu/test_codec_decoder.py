@@ -98,3 +98,26 @@ def test_self_test_rejects_a_decoder_with_one_wrong_unit(device: torch.device) -
     # Of one output.
     loaded.blocks[-1].units[-1].pointwise.panels[0, :, 0] *= -1
     assert not matches_reference(GpuDecoder(loaded, SLOTS, torch.float16, device, TorchUnit), codes, reference)
+
+
+def test_branches_beyond_the_range_of_half_precision_are_exact_enough(device: torch.device) -> None:
+    """A trained layer adds more than 65504 to one channel, which dominates the norms behind it."""
+    tensors = random_tensors(CONFIG)
+    tensors["pre_transformer.layers.0.mlp.up_proj.weight"] *= 1000
+    down = tensors["pre_transformer.layers.0.mlp.down_proj.weight"]
+    down[0] *= 3000
+    down[1:] /= 1000
+    loaded = CodecDecoder(CONFIG, tensors)
+    codes = torch.randint(32, (1, 2, 4), generator=torch.Generator().manual_seed(1))
+    decoder = GpuDecoder(loaded, SLOTS, torch.float16, device)
+    largest = []
+    layer = decoder._layer
+
+    def watched(*inputs: object) -> Tensor:
+        branch = layer(*inputs)  # type: ignore[arg-type]  # passed on
+        largest.append(branch.abs().max().item())
+        return branch
+
+    decoder._layer = watched  # type: ignore[method-assign]  # a probe
+    assert matches_reference(decoder, codes, loaded.decode_all(codes))
+    assert max(largest) > 65504
