@@ -75,6 +75,9 @@ class Capacity:
         """Since when the steps contradict `_overloaded`."""
         self.changes: Counter[str] = Counter({STEPS_SLOWER: 0, STEPS_FASTER: 0, RECOVERING: 0})
         """Changes of the number since the calibration, by cause."""
+        self.following = True
+        """Whether `utterances` follows the steps; not while a calibration makes them, whose few steps of few utterances
+        say nothing of many, and whose number is that of `commit_baseline`."""
 
     def reset(self) -> None:
         """Discards what was measured while warming up."""
@@ -99,6 +102,8 @@ class Capacity:
         if now_s - self._updated_s < UPDATE_S:
             return
         self._renew_curves(now_s)
+        if not self.following:
+            return
         low, high = self._largest(RAISE_BELOW), self._largest(LOWER_ABOVE)
         before, cause = self._utterances, self._adjust(low, high, now_s)
         if cause is not None:
@@ -191,6 +196,7 @@ async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[int],
     """
     loop = asyncio.get_running_loop()
     began_s, together = loop.time(), 1
+    capacity.following = False
     try:
         async with asyncio.timeout(_MAX_CALIBRATION_S):
             # The first utterance finds all caches cold.
@@ -212,6 +218,8 @@ async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[int],
             raise EngineError(f"the voice model made no audio in {_MAX_CALIBRATION_S:g} s") from None
         log.warning("calibration stopped after %g s", _MAX_CALIBRATION_S)
         capacity.commit_baseline(loop.time())
+    finally:
+        capacity.following = True
     found = capacity.utterances(loop.time())
     log.info("capacity: %d utterances at once, measured in %.1f s", found, loop.time() - began_s)
 

@@ -10,10 +10,9 @@ from voxgate.codecs.neural.cuda.tiles import ChipLimits
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes
 
-from ..cuda.fast_paths import FastPath
 from ..cuda.nvrtc import KernelSource
 from .gpu_worker import captured_shapes
-from .residual_unit import UNIT_TILINGS, FusedResidualUnits, unit_source
+from .residual_unit import UNIT_TILINGS, FusedResidualUnits, missing_units, unit_source
 
 META = torch.device("meta")
 PROCESSORS = 132
@@ -21,18 +20,25 @@ PROCESSORS = 132
 
 
 def codec_launches(
-    config: DecoderConfig, slots: int, max_rows: int, max_frames: int, chip: ChipLimits, first_frames: tuple[int, ...]
+    config: DecoderConfig,
+    slots: int,
+    max_rows: int,
+    max_frames: int,
+    chip: ChipLimits,
+    first_frames: tuple[int, ...],
+    fallback: torch.dtype | None = None,
 ) -> None:
     """Decodes every batch shape that `GpuBatchDecoder` captures, and `first_frames` frames at once as the talker does.
 
-    In half precision, with fused residual units where `chip` can have them: as decoded by default.
+    By default in half precision, with fused residual units where codec and `chip` can have them. `fallback`: the
+    precision in which `load_gpu_decoder` decodes without these units after self-tests have failed.
     """
     with META:
         loaded = CodecDecoder(config, {name: torch.empty(shape) for name, shape in tensor_shapes(config).items()})
         units = None
-        if FastPath.RESIDUAL_UNITS.missing(chip) is None:
+        if fallback is None and missing_units(config, chip) is None:
             units = FusedResidualUnits({tiling: lambda *_: None for tiling in UNIT_TILINGS}, PROCESSORS)
-        decoder = GpuDecoder(loaded, slots, torch.float16, META, units, chip=chip)
+        decoder = GpuDecoder(loaded, slots, fallback or torch.float16, META, units, chip=chip)
         for rows, frames in captured_shapes(max_rows, max_frames):
             streams = _numbers(2, rows)
             decoder.decode(_numbers(rows, frames, decoder.codebooks), streams[0], streams[1])
@@ -41,10 +47,9 @@ def codec_launches(
             decoder.decode(inputs[2:].t()[:, None], inputs[0], inputs[1])
 
 
-def codec_sources(chip: ChipLimits) -> list[KernelSource]:
-    """The CUDA C++ kernels of the codec that `chip` can have."""
-    missing = FastPath.RESIDUAL_UNITS.missing(chip) is not None
-    return [] if missing else [unit_source(tiling) for tiling in UNIT_TILINGS]
+def codec_sources(config: DecoderConfig, chip: ChipLimits) -> list[KernelSource]:
+    """The CUDA C++ kernels that a codec has on `chip` by default."""
+    return [] if missing_units(config, chip) else [unit_source(tiling) for tiling in UNIT_TILINGS]
 
 
 def _numbers(*shape: int) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from ..cuda.self_test import accelerated
 from ..ipc.codec_wire import Job
 from .kept_states import KeptStates
 from .planner import CHUNK_FRAMES
-from .residual_unit import FusedResidualUnits, unit_launches
+from .residual_unit import FusedResidualUnits, missing_units, unit_launches
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +59,16 @@ def snr_db(reference: Tensor, audio: Tensor) -> float:
     return math.inf if error == 0 else 10 * math.log10(reference.double().square().sum().item() / error)
 
 
-def load_gpu_decoder(checkpoint_dir: Path, slots: int, device: torch.device) -> GpuDecoder:
+def load_gpu_decoder(
+    checkpoint_dir: Path,
+    slots: int,
+    device: torch.device,
+    on_fallback: Callable[[torch.dtype], object] = lambda _: None,
+) -> GpuDecoder:
     """The fastest decoder whose error is inaudible with these weights: fused units, half precision, else float32.
 
-    Raises CodecFormatError.
+    `on_fallback` is called with its precision when a self-test has failed, so that it has other kernels than those of
+    `codec_launches` by default. Raises CodecFormatError.
     """
     loaded = CodecDecoder.from_checkpoint(checkpoint_dir)
     codes = torch.randint(
@@ -81,11 +88,15 @@ def load_gpu_decoder(checkpoint_dir: Path, slots: int, device: torch.device) -> 
     def matches(decoder: GpuDecoder) -> bool:
         return matches_reference(decoder, codes, reference)
 
-    reason = FastPath.RESIDUAL_UNITS.missing(chip)
+    reason = missing_units(loaded.config, chip)
     fastest = accelerated(FastPath.RESIDUAL_UNITS, fused, matches, unavailable=reason)
-    if fastest is None:
-        fastest = accelerated(FastPath.HALF_CODEC, half, matches)
-    return fastest or GpuDecoder(loaded, slots, torch.float32, device, chip=chip)
+    if fastest is not None:
+        return fastest
+    plain = accelerated(FastPath.HALF_CODEC, half, matches)
+    plain = plain or GpuDecoder(loaded, slots, torch.float32, device, chip=chip)
+    if reason is None or plain.dtype is torch.float32:
+        on_fallback(plain.dtype)
+    return plain
 
 
 def matches_reference(decoder: GpuDecoder, codes: Tensor, reference: Tensor) -> bool:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from voxgate.codecs.neural.config import DecoderConfig
 from voxgate.codecs.neural.cuda.layers import LayerInput, ResidualUnitWeights
+from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
+from ..cuda.fast_paths import FastPath
 from ..cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
 
 SOURCE = Path(__file__).parent / "csrc/residual_unit.cu"
@@ -55,6 +58,14 @@ class UnitTiling:
 
 UNIT_TILINGS = (UnitTiling(96, depth=96, ring=8, buffers=2), UnitTiling(192, depth=64, ring=6, buffers=1))
 """For the last two vocoder blocks of the published codec."""
+
+
+def missing_units(config: DecoderConfig, chip: ChipLimits) -> str | None:
+    """Why a codec has no fused residual units on a chip; None when it has some."""
+    if (reason := FastPath.RESIDUAL_UNITS.missing(chip)) is not None:
+        return reason
+    fused = {tiling.channels for tiling in UNIT_TILINGS}
+    return None if fused.intersection(config.block_widths[1:]) else "the codec has other sizes"
 
 
 def unit_launches() -> dict[UnitTiling, Launch]:

@@ -41,11 +41,13 @@ WARM_UP_ROUNDS = 2
 
 
 def serve_in_process(
-    options: CodecWorkerOptions, on_step: Callable[[str], object] = lambda _: None
+    options: CodecWorkerOptions,
+    on_step: Callable[[str], object] = lambda _: None,
+    on_fallback: Callable[[torch.dtype], object] = lambda _: None,
 ) -> GpuBatchDecoder | None:
     """Loads the decoder in this thread, then serves from a thread of its own until the socket closes.
 
-    `on_step` is called with what is done next, while it loads.
+    While it loads, `on_step` is called with what is done next, and `on_fallback` as `load_gpu_decoder` does.
     Returns the decoder with which the talker may decode first frames itself; None in overlap mode, which keeps no
     state to continue, and when loading failed, which is answered to the service with the reason.
     """
@@ -54,7 +56,7 @@ def serve_in_process(
     default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
-        worker = _load(channel, options, on_step)
+        worker = _load(channel, options, on_step, on_fallback)
     finally:
         torch.set_default_dtype(default_dtype)
     if worker is None:
@@ -93,11 +95,14 @@ def _serve(channel: socket.socket, options: CodecWorkerOptions) -> None:
 
 
 def _load(
-    channel: socket.socket, options: CodecWorkerOptions, on_step: Callable[[str], object] = lambda _: None
+    channel: socket.socket,
+    options: CodecWorkerOptions,
+    on_step: Callable[[str], object] = lambda _: None,
+    on_fallback: Callable[[torch.dtype], object] = lambda _: None,
 ) -> CpuBatchDecoder | GpuBatchDecoder | None:
     """Loads the decoder and warms it up; answers FAILED with the reason and returns None when that is impossible."""
     try:
-        return _load_on_cpu(options) if options.device == "cpu" else _load_on_gpu(options, on_step)
+        return _load_on_cpu(options) if options.device == "cpu" else _load_on_gpu(options, on_step, on_fallback)
     except (CodecFormatError, RuntimeError, MemoryError) as error:
         # CUDA's message has a paragraph on its allocator's settings.
         text = "the GPU's memory ran out" if isinstance(error, torch.OutOfMemoryError) else str(error)
@@ -115,7 +120,9 @@ def _load_on_cpu(options: CodecWorkerOptions) -> CpuBatchDecoder:
     return worker
 
 
-def _load_on_gpu(options: CodecWorkerOptions, on_step: Callable[[str], object]) -> GpuBatchDecoder:
+def _load_on_gpu(
+    options: CodecWorkerOptions, on_step: Callable[[str], object], on_fallback: Callable[[torch.dtype], object]
+) -> GpuBatchDecoder:
     # Imported here because Triton is installed only where there is a GPU.
     from .gpu_worker import GpuBatchDecoder, load_gpu_decoder
 
@@ -123,10 +130,10 @@ def _load_on_gpu(options: CodecWorkerOptions, on_step: Callable[[str], object]) 
     decoder: SlotDecoder
     if options.codec_mode == "overlap":
         # The backend keeps no state of streams.
-        backend = load_gpu_decoder(directory, 0, device)
+        backend = load_gpu_decoder(directory, 0, device, on_fallback)
         decoder = OverlapDecoder(backend, options.slots, options.left_context, device)
     else:
-        decoder = load_gpu_decoder(directory, options.slots, device)
+        decoder = load_gpu_decoder(directory, options.slots, device, on_fallback)
     on_step("capturing graphs of the codec")
     return GpuBatchDecoder(decoder, options.max_rows, options.batch_frames)
 

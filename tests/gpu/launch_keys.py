@@ -1,14 +1,16 @@
 """Compares the kernels that are compiled ahead with those that the engine's own objects launch, without a GPU.
 
 `python -m tests.gpu.launch_keys` prints a JSON object: `ahead` and `launched`, the numbers of kernels; `missing`: those
-launched that were not compiled ahead; `hashes`: under which hash Triton's cache keeps one kernel when it is compiled
-ahead and when it is launched. A process of its own, as `compile_kernels.py`, whose launches do nothing.
+launched that were not compiled ahead; `fallback`: the number of kernels that a codec in float32 launches, `different`:
+those that it launches or that are compiled for this fallback, but not both; `hashes`: under which hash Triton's cache
+keeps one kernel when it is compiled ahead and when it is launched. A process of its own, as `compile_kernels.py`, whose
+launches do nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ from voxgate.pipeline.talker.reference.row_tags import append_row_tags
 from voxgate.pipeline.talker.reference.sampling import Candidates
 from voxgate.pipeline.talker.reference.slot_reader import TableViews
 from voxgate.pipeline.talker.reference.step import FrameStep
+from voxgate.pipeline.talker.vllm.compile_ahead import EngineKernels, compilations
 
 CHIP = ChipLimits((8, 6), 101_376)
 """Without CUDA C++, so that every launch is one of Triton's."""
@@ -65,11 +68,14 @@ def launched(checkpoint: TalkerCheckpoint, shape: TableShape) -> None:
     }
     talker_steps(checkpoint, shape, weights)
     backbone_steps(checkpoint, shape, weights)
-    decoder = GpuDecoder(
-        CodecDecoder.from_checkpoint(checkpoint.codec_folder), 2 * SLOTS, torch.float16, torch.device("cpu"), chip=CHIP
-    )
+    decoded(checkpoint, torch.float16)
+
+
+def decoded(checkpoint: TalkerCheckpoint, dtype: torch.dtype) -> None:
+    loaded = CodecDecoder.from_checkpoint(checkpoint.codec_folder)
+    decoder = GpuDecoder(loaded, 2 * SLOTS, dtype, torch.device("cpu"), chip=CHIP)
     decoder.fast_sine = True
-    for rows, frames in captured_shapes(CODEC_ROWS, CODEC_FRAMES):
+    for rows, frames in [*captured_shapes(CODEC_ROWS, CODEC_FRAMES), *((rows, 1) for rows in SIZES)]:
         streams = torch.tensor([[decoder.slots] * rows, [1] * rows])
         decoder.decode(torch.zeros(rows, frames, decoder.codebooks, dtype=torch.int64), streams[0], streams[1])
 
@@ -132,6 +138,11 @@ def hashes(kernel: Any, noted: dict[str, Callable[[], Any]]) -> list[str]:
     return [compile_ahead().hash, launch.hash]
 
 
+def specialisations(jobs: Iterable[Any]) -> set[str]:
+    """What each job compiles, with the kernel's name."""
+    return {job.args[0] for job in jobs}
+
+
 def main() -> None:
     checkpoint = load_checkpoint(Path(str(files("voxgate.voices"))) / "demo")
     shape = TableShape(SLOTS, 32, 16, FRAMES, checkpoint.groups, checkpoint.talker.hidden, ROWS - SLOTS)
@@ -139,7 +150,13 @@ def main() -> None:
         ahead(checkpoint, shape)
     with noted_launches(CHIP.capability) as second:
         launched(checkpoint, shape)
-    result = {"ahead": len(first), "launched": len(second), "missing": sorted(second.keys() - first.keys())}
+    kernels = EngineKernels(str(checkpoint.folder), shape, 2 * SLOTS, CODEC_ROWS, CODEC_FRAMES, fallback="float32")
+    compiled = specialisations(compilations(kernels, CHIP.capability, CHIP))
+    with noted_launches(CHIP.capability) as third:
+        decoded(checkpoint, torch.float32)
+    needed = specialisations(third.values())
+    result: dict[str, Any] = {"fallback": len(needed), "different": sorted(compiled ^ needed)}
+    result |= {"ahead": len(first), "launched": len(second), "missing": sorted(second.keys() - first.keys())}
     print(json.dumps(result | {"hashes": hashes(swiglu, first)}))
 
 

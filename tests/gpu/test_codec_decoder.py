@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,9 +12,13 @@ from torch import Tensor
 from voxgate.codecs.neural.config import DecoderConfig
 from voxgate.codecs.neural.cuda.decoder import GpuDecoder
 from voxgate.codecs.neural.cuda.layers import LayerInput, ResidualUnitWeights
+from voxgate.codecs.neural.cuda.tiles import ChipLimits
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.weights import random_tensors
-from voxgate.pipeline.codec.gpu_worker import matches_reference
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
+from voxgate.pipeline.codec import gpu_worker
+from voxgate.pipeline.codec.gpu_worker import load_gpu_decoder, matches_reference
+from voxgate.pipeline.codec.residual_unit import missing_units
 
 from .test_residual_unit import reference_unit, snake
 
@@ -98,3 +104,64 @@ def test_self_test_rejects_a_decoder_with_one_wrong_unit(device: torch.device) -
     # Of one output.
     loaded.blocks[-1].units[-1].pointwise.panels[0, :, 0] *= -1
     assert not matches_reference(GpuDecoder(loaded, SLOTS, torch.float16, device, TorchUnit), codes, reference)
+
+
+def test_branches_beyond_the_range_of_half_precision_are_exact_enough(device: torch.device) -> None:
+    """A trained layer adds more than 65504 to one channel, which dominates the norms behind it."""
+    tensors = random_tensors(CONFIG)
+    tensors["pre_transformer.layers.0.mlp.up_proj.weight"] *= 1000
+    down = tensors["pre_transformer.layers.0.mlp.down_proj.weight"]
+    down[0] *= 3000
+    down[1:] /= 1000
+    loaded = CodecDecoder(CONFIG, tensors)
+    codes = torch.randint(32, (1, 2, 4), generator=torch.Generator().manual_seed(1))
+    decoder = GpuDecoder(loaded, SLOTS, torch.float16, device)
+    largest = []
+    layer = decoder._layer
+
+    def watched(*inputs: object) -> Tensor:
+        branch = layer(*inputs)  # type: ignore[arg-type]  # passed on
+        largest.append(branch.abs().max().item())
+        return branch
+
+    decoder._layer = watched  # type: ignore[method-assign]  # a probe
+    assert matches_reference(decoder, codes, loaded.decode_all(codes))
+    assert max(largest) > 65504
+
+
+@pytest.mark.parametrize(
+    ("missing", "passed", "dtype", "fallbacks"),
+    [
+        (None, [True], torch.float16, []),
+        (None, [False, True], torch.float16, [torch.float16]),
+        (None, [False, False], torch.float32, [torch.float32]),
+        ("no units", [True], torch.float16, []),
+        ("no units", [False], torch.float32, [torch.float32]),
+    ],
+)
+def test_fallback_is_announced_once_when_a_self_test_fails(
+    missing: str | None,
+    passed: list[bool],
+    dtype: torch.dtype,
+    fallbacks: list[torch.dtype],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded, verdicts = CodecDecoder(CONFIG, random_tensors(CONFIG)), iter(passed)
+    monkeypatch.setattr(CodecDecoder, "from_checkpoint", lambda _: loaded)
+    monkeypatch.setattr(gpu_worker, "missing_units", lambda *_: missing)
+    monkeypatch.setattr(gpu_worker, "unit_launches", dict)
+    monkeypatch.setattr(gpu_worker, "matches_reference", lambda *_: next(verdicts))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=132))
+    announced: list[torch.dtype] = []
+    decoder = load_gpu_decoder(Path("codec"), SLOTS, torch.device("cpu"), announced.append)
+    assert (decoder.dtype, announced) == (dtype, fallbacks)
+    assert next(verdicts, None) is None, "every test was needed"
+
+
+def test_only_codecs_of_fitting_sizes_have_fused_units(checkpoint: TalkerCheckpoint) -> None:
+    hopper, ada = ChipLimits((9, 0), 232_448), ChipLimits((8, 9), 101_376)
+    published = replace(CONFIG, decoder_dim=1536, upsample_rates=(8, 5, 4, 3))
+    demo = DecoderConfig.from_checkpoint(checkpoint.codec_folder)
+    assert missing_units(published, hopper) is None
+    assert missing_units(demo, hopper) == "the codec has other sizes"
+    assert missing_units(published, ada) == "it runs on compute capability 9.x only, this GPU has 8.9"

@@ -231,6 +231,8 @@ class Voice:
         self.times = StepTimes()
         self.capacity = Capacity([Stage("talker", self.times, slots)], slots)
         self.slots, self.step_s = slots, step_s
+        self.on_step: Callable[[float], object] = lambda _: None
+        """Called with the time of each step."""
         self.opened: Counter[int] = Counter()
         """Utterances by their frames."""
 
@@ -241,7 +243,9 @@ class Voice:
 
         def measured(frames: int) -> object:
             together = len(self.synthesizer.open_speeches)
-            self.times.record(together, self.step_s(together), asyncio.get_running_loop().time())
+            now_s = asyncio.get_running_loop().time()
+            self.times.record(together, self.step_s(together), now_s)
+            self.on_step(now_s)
             return making(frames)
 
         speech._make = measured  # type: ignore[method-assign,assignment] # a probe
@@ -260,6 +264,20 @@ def test_calibration_stops_beyond_capacity() -> None:
         voice = Voice(lambda n: 0.0059 * n)
         assert await voice.calibrate() == 12
         assert voice.synthesizer.most_open == 16, "one rung above what it carries shows that it does not carry it"
+
+    run(scene())
+
+
+def test_calibration_is_no_change_of_the_capacity(caplog: pytest.LogCaptureFixture) -> None:
+    """From a step of one utterance a capacity of 51 would follow, and growth from it would be slow for a minute."""
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        voice = Voice(lambda n: 0.0014 if n == 1 else 0.001, slots=64)
+        voice.on_step = lambda now_s: voice.capacity.utterances(now_s)
+        assert await voice.calibrate() == 64
+        assert voice.capacity.changes.total() == 0
+        assert "instead of" not in caplog.text
 
     run(scene())
 

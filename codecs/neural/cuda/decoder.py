@@ -191,7 +191,7 @@ class GpuDecoder:
     def _layer(
         self, layer: CodecLayerWeights, x: Tensor, branch: Tensor | None, rope: Tensor, batch: DecodeBatch
     ) -> Tensor:
-        """Run one layer. `branch` is the previous layer's result, to be added to `x`; returns this layer's."""
+        """Run one layer. `branch` is the previous layer's result, to be added to `x`; returns this layer's, float32."""
         steps, rows, _ = x.shape
         heads, dim = layer.heads
         qkv = linear(self._normed(x, branch), layer.qkv)
@@ -202,11 +202,11 @@ class GpuDecoder:
             QUERIES=max(16, triton.next_power_of_2(steps)), SPAN=max(16, triton.next_power_of_2(dim)),
             PAST=max(16, triton.next_power_of_2(layer.history.reach)),
         )  # fmt: skip  # one argument list
-        gate_up = linear(self._normed(x, linear(attended, layer.output)), layer.gate_up)
+        gate_up = linear(self._normed(x, _branch(attended, layer.output)), layer.gate_up)
         width = gate_up.shape[2] // 2
         inner = self._new(steps, rows, width, self.dtype)
         swiglu[(steps * rows,)](gate_up, inner, WIDTH=width, SPAN=triton.next_power_of_2(width))
-        return linear(inner, layer.down)
+        return _branch(inner, layer.down)
 
     def _normed(self, x: Tensor, branch: Tensor | None) -> Tensor:
         """The norm of `x` [n, B, width] in the precision of products, after `branch` is added to `x`."""
@@ -316,3 +316,14 @@ class GpuDecoder:
             COLUMNS=tile.columns, SPAN=tile.span, FAST=self.fast_sine, num_warps=tile.warps,
             num_stages=tile.stages,
         )  # fmt: skip  # one argument list
+
+
+def _branch(x: Tensor, weight: Tensor) -> Tensor:
+    """The product of `x` [n, B, inputs] and `weight` [outputs, inputs] in float32, in which it joins the residual sum.
+
+    Trained transformers have channels whose sum exceeds all others a thousandfold, and 65504, float16's largest number.
+    """
+    if weight.device.type == "cpu" or weight.dtype is torch.float32:
+        return linear(x.float(), weight.float())
+    # Only on a GPU can a product have another precision than its operands.
+    return torch.mm(x.flatten(0, 1), weight.t(), out_dtype=torch.float32).view(*x.shape[:2], -1)

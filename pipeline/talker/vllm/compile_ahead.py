@@ -1,7 +1,8 @@
 """Compiles the GPU kernels that an engine will launch, in other processes, while vLLM starts.
 
 The engine would compile them at their first launch, one after the other, for minutes. It finds them in Triton's cache
-instead, and still compiles what is missing there, so nothing depends on this.
+instead, and still compiles what is missing there, so nothing depends on this. The kernels of a codec whose fast paths
+fail their self-tests are compiled in the same way, once it is known.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ from .config import EngineConfig
 from .proven import PROVEN_CUDA, installed_version
 
 if TYPE_CHECKING:
+    import torch
+
     from ...cuda.kernel_compiler import Job
 
 log = logging.getLogger(__name__)
@@ -42,7 +45,8 @@ class EngineKernels:
     """What decides which kernels an engine launches, besides the GPU.
 
     `checkpoint`: its folder; `codec_slots`, `codec_rows`, `codec_frames`: as of `CodecWorkerOptions`, its streams and
-    the largest batch.
+    the largest batch. `fallback`: a precision of the codec, "float32" or "float16"; then these are the kernels that the
+    codec launches in it without its fast paths, alone. None: all kernels, with all fast paths.
     """
 
     checkpoint: str
@@ -50,6 +54,7 @@ class EngineKernels:
     codec_slots: int
     codec_rows: int
     codec_frames: int
+    fallback: str | None = None
 
     @classmethod
     def of(cls, config: EngineConfig) -> EngineKernels | None:
@@ -84,21 +89,47 @@ class EngineKernels:
 def compile_ahead(config: EngineConfig) -> None:
     """Starts to compile what an engine with `config` will launch, and returns at once; logs one line at the end."""
     if (kernels := EngineKernels.of(config)) is not None:
-        threading.Thread(target=_run, args=(kernels, config.owner_pid), name="compile-ahead", daemon=True).start()
+        threading.Thread(target=_log_run, args=(kernels, config.owner_pid), name="compile-ahead", daemon=True).start()
 
 
-def _run(kernels: EngineKernels, owner_pid: int) -> None:
+def compile_fallback(config: EngineConfig, dtype: torch.dtype) -> str | None:
+    """Compiles what the codec launches in `dtype` without its fast paths, and waits; in the engine's process.
+
+    Returns what was done, for the log; None when there was nothing to do, because an earlier start has, or it failed.
+    """
+    if (ahead := EngineKernels.of(config)) is None:
+        return None
+    kernels = replace(ahead, fallback=str(dtype).removeprefix("torch."))
+    line = None if _compiled_before(kernels) else _run(kernels, config.owner_pid)
+    return None if line is None else f"codec in {kernels.fallback}: {line}"
+
+
+def _compiled_before(kernels: EngineKernels) -> bool:
+    from ...cuda.chip import chip_of_driver
+    from ...cuda.kernel_compiler import is_complete
+
+    return is_complete(kernels.digest(chip_of_driver().capability))
+
+
+def _log_run(kernels: EngineKernels, owner_pid: int) -> None:
+    if (line := _run(kernels, owner_pid)) is not None:
+        log.info("%s", line)
+
+
+def _run(kernels: EngineKernels, owner_pid: int) -> str | None:
+    """The line that `main` prints in a process of its own; None, and a warning, when it fails."""
     command = [sys.executable, "-m", __name__, kernels.to_json(), str(owner_pid)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         log.warning("GPU kernels are compiled at their first use: %s", error)
-        return
+        return None
     said = (done.stderr if done.returncode else done.stdout).strip().splitlines()
+    last = said[-1] if said else f"exit {done.returncode}"
     if done.returncode:
-        log.warning("GPU kernels are compiled at their first use: %s", said[-1] if said else f"exit {done.returncode}")
-    for line in said if not done.returncode else ():
-        log.info("%s", line)
+        log.warning("GPU kernels are compiled at their first use: %s", last)
+        return None
+    return last
 
 
 def main(kernels: EngineKernels, owner_pid: int) -> None:
@@ -123,6 +154,7 @@ def compilations(kernels: EngineKernels, capability: tuple[int, int], chip: Chip
 
     Raises CheckpointError, CodecFormatError.
     """
+    import torch
     from voxgate.codecs.neural.config import DecoderConfig
 
     from ...checkpoint.checkpoint import load_checkpoint
@@ -133,14 +165,19 @@ def compilations(kernels: EngineKernels, capability: tuple[int, int], chip: Chip
 
     checkpoint = load_checkpoint(Path(kernels.checkpoint))
     codec = DecoderConfig.from_checkpoint(checkpoint.codec_folder)
+    batches = kernels.codec_slots, kernels.codec_rows, kernels.codec_frames
+    if kernels.fallback is not None:
+        with noted_launches(capability) as launches:
+            codec_launches(codec, *batches, chip, SIZES, getattr(torch, kernels.fallback))
+        return [*launches.values()]
     talker = TalkerLaunches(checkpoint, kernels.shape, kernels.codec_slots, chip)
     with noted_launches(capability) as launches:
         # In the order in which the engine launches them.
-        codec_launches(codec, kernels.codec_slots, kernels.codec_rows, kernels.codec_frames, chip, SIZES)
+        codec_launches(codec, *batches, chip, SIZES)
         talker.step()
         talker.inputs()
         talker.layers()
-    sources = [*codec_sources(chip), *talker.sources()]
+    sources = [*codec_sources(codec, chip), *talker.sources()]
     return [*(partial(source.compiled, capability) for source in sources), *launches.values()]
 
 

@@ -115,7 +115,7 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig, progress: Sta
                 if (reason := failure_of_start(Path(folder), error)) is not None:
                     raise EngineError(reason) from error
                 raise
-        for note in (Note.MEMORY, Note.FAST_PATHS, Note.KERNELS):
+        for note in (Note.MEMORY, Note.FAST_PATHS, Note.FALLBACK_KERNELS, Note.KERNELS):
             if (text := read_note(Path(folder), note)) is not None:
                 log.info("%s", text)
         return llm

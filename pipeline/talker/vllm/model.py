@@ -37,8 +37,9 @@ from ..reference.sampling import Sampler, TorchSampler
 from ..reference.slot_reader import HostTables, SlotReader, TableViews
 from ..reference.step import FrameStep
 from .compat import Qwen3Model, is_cpu, maybe_prefix
+from .compile_ahead import compile_fallback
 from .config import EngineConfig
-from .start_notes import note_step
+from .start_notes import Note, note_step, write_note
 
 if TYPE_CHECKING:
     from ...codec.gpu_worker import GpuBatchDecoder
@@ -67,7 +68,8 @@ class VoxgateTalker(nn.Module):
         self.model = Qwen3Model(vllm_config=vllm_config, prefix=maybe_prefix(prefix, "model"))
         self.make_empty_intermediate_tensors = self.model.make_empty_intermediate_tensors
         self._config = config
-        self._note_step = partial(note_step, Path(vllm_config.model_config.model))
+        self._folder = Path(vllm_config.model_config.model)
+        self._note_step = partial(note_step, self._folder)
         self._checkpoint = load_checkpoint(Path(config.checkpoint))
         self._device = torch.device(vllm_config.device_config.device)
         self._dtype: torch.dtype = vllm_config.model_config.dtype
@@ -190,7 +192,13 @@ class VoxgateTalker(nn.Module):
         from ...codec.worker import serve_in_process
 
         self._note_step("loading the codec")
-        return serve_in_process(CodecWorkerOptions.from_json(options), self._note_step)
+        return serve_in_process(CodecWorkerOptions.from_json(options), self._note_step, self._compile_codec)
+
+    def _compile_codec(self, dtype: torch.dtype) -> None:
+        """Compiles the kernels of the codec in `dtype`, whose fast paths have failed their self-tests."""
+        self._note_step("compiling kernels of the codec")
+        if (line := compile_fallback(self._config, dtype)) is not None:
+            write_note(self._folder, Note.FALLBACK_KERNELS, line)
 
     def _build_predictor(self, weights: dict[str, Tensor]) -> Predictor:
         first_embedding = weights["talker.model.codec_embedding.weight"]

@@ -26,6 +26,7 @@ class Note(StrEnum):
 
     `FAILURE`: why the engine cannot start. `STEPS`: what it did so far, and since when. `MEMORY`: how it divides the
     GPU's memory. `FAST_PATHS`: which it uses. `KERNELS`: those that it found compiled, and those that it compiled.
+    `FALLBACK_KERNELS`: what was compiled for the codec once a fast path of it had failed its self-test.
     """
 
     FAILURE = "note-failure"
@@ -33,6 +34,7 @@ class Note(StrEnum):
     MEMORY = "note-memory"
     FAST_PATHS = "note-fast-paths"
     KERNELS = "note-kernels"
+    FALLBACK_KERNELS = "note-fallback-kernels"
 
 
 def write_note(folder: Path, note: Note, text: str) -> None:

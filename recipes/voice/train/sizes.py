@@ -30,10 +30,15 @@ PUBLISHED_ROWS = CODEBOOK_SIZE + 1024
 """Rows of the published table, of which the untrained are zero. Samplers suppress the last 1024 but end of speech."""
 
 
-def voice_shares(first: float) -> dict[str, float]:
-    """Shares of the voices in training: `first` of the first speaker, and the rest in equal parts."""
-    others = (1 - first) / (len(SPEAKERS) - 1)
-    return {voice: others if n else first for n, voice in enumerate(SPEAKERS)}
+def voice_shares(parts: str) -> dict[str, float]:
+    """Shares of the voices in training, from an option: parts in the order of SPEAKERS, such as "3,2,2,2".
+
+    Raises ValueError for another number of parts and for a part that is not above 0.
+    """
+    numbers = [float(part) for part in parts.split(",")]
+    if len(numbers) != len(SPEAKERS) or min(numbers) <= 0:
+        raise ValueError(f"shares must be {len(SPEAKERS)} numbers above 0, not {parts}")
+    return {voice: number / sum(numbers) for voice, number in zip(SPEAKERS, numbers, strict=True)}
 
 
 EQUAL_SHARES = dict.fromkeys(SPEAKERS, 1 / len(SPEAKERS))

@@ -130,14 +130,22 @@ def test_documents_have_one_voice_and_complete_sentences():
 
 def test_voices_have_their_shares_of_documents():
     spoken = utterances(("heart", "heart", "heart", "heart", "emma"))
-    packer = Packer([LINES], 64, 256, seed=3, shares=sizes.voice_shares(0.4))
+    packer = Packer([LINES], 64, 256, seed=3, shares=sizes.voice_shares("2,1,1,1"))
     packer.add(spoken)
     batch = packer.batch()
     entries = [int(batch.entry[row, start + 6]) for row, start, _ in documents(batch)]
     assert set(entries) == {sizes.SPEAKERS["heart"], sizes.SPEAKERS["emma"]}
     # The two voices that are there share the documents as 0.4 to 0.2.
     assert abs(entries.count(sizes.SPEAKERS["emma"]) / len(entries) - 1 / 3) < 0.1
-    assert sum(sizes.voice_shares(0.4).values()) == pytest.approx(1)
+
+
+def test_shares_of_voices_are_those_of_the_option():
+    shares = sizes.voice_shares("3,1,2,4")
+    assert list(shares) == list(sizes.SPEAKERS)
+    assert list(shares.values()) == pytest.approx([0.3, 0.1, 0.2, 0.4])
+    for wrong in ("1,1,1", "1,1,1,0"):
+        with pytest.raises(ValueError, match="4 numbers above 0"):
+            sizes.voice_shares(wrong)
 
 
 def test_rows_are_mostly_filled_and_padding_is_separate():

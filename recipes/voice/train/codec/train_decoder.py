@@ -76,8 +76,7 @@ def train(args: argparse.Namespace) -> None:
     if args.start is None:
         start_from_tokenizer(decoder, tokenizer)
     average = WeightAverage(decoder)
-    shares = voice_shares(args.first_voice_share)
-    store = SpeechStore(device, args.hours, audio=True, codes=True, shares=shares)
+    store = SpeechStore(device, args.hours, audio=True, codes=True, shares=args.voice_shares)
     reader = ChunkReader(args.work / "speech")
     assert store.codes is not None
     take = partial(_take, reader, store, tokenizer)
@@ -145,7 +144,7 @@ def main() -> None:
     parser.add_argument("--min-frames", type=int, default=225_000, help="frames of speech to start with")
     parser.add_argument("--voice-frames", type=int, default=30_000, help="of each voice")
     parser.add_argument(
-        "--first-voice-share", type=float, default=0.25, help="share of the first voice in windows and stored speech"
+        "--voice-shares", type=voice_shares, default="1,1,1,1", help="of windows and stored speech, such as 3,2,2,2"
     )
     parser.add_argument("--voices-wait-s", type=float, default=60, help="most seconds to wait for each voice")
     parser.add_argument("--wait-s", type=float, default=600, help="seconds to wait for the tokenizer")

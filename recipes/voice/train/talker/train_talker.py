@@ -114,7 +114,7 @@ def train(args: argparse.Namespace) -> None:
     lines = read_lines(args.work)
     variants = token_variants(args.work / "text" / "tokenizer.json", lines)
     log.write(lines=len(lines), tokens=len(variants[0].ids))
-    shares = voice_shares(args.first_voice_share)
+    shares = args.voice_shares
     # Forked before CUDA is initialised, which a forked process cannot use.
     packers = PackingProcesses(
         variants, args.rows, args.length, args.packers, args.seed, with_single_share(args.single_share), shares
@@ -233,10 +233,7 @@ def main() -> None:
     parser.add_argument("--voice-frames", type=int, default=30_000, help="of each voice")
     parser.add_argument("--voices-wait-s", type=float, default=60, help="most seconds to wait for each voice")
     parser.add_argument(
-        "--first-voice-share",
-        type=float,
-        default=0.5,
-        help="share of the first voice; the others have equal parts of the rest",
+        "--voice-shares", type=voice_shares, default="3,1,1,1", help="of documents and stored speech, such as 3,2,2,2"
     )
     parser.add_argument("--single-share", type=float, default=SENTENCES[0], help="share of documents of one sentence")
     parser.add_argument("--packers", type=int, default=6)

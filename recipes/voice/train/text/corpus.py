@@ -20,7 +20,7 @@ from pathlib import Path
 from voxgate.pipeline.text.sanitize import Sanitizer
 from voxgate.pipeline.text.spoken_form import SpokenForm
 
-from . import prose, words
+from . import frequent, prose, words
 from .sources import SOURCES, TextSource
 from .templates import Templates
 
@@ -39,21 +39,22 @@ FIXED_REPLIES = 40
 """Copies of each reply without a variable part, such as "Yes.", because these are frequent in use."""
 _SPELLED = "spelled"
 """Source whose sentences may have many single letters."""
-_KNOWN_ENGLISH = ("replies", "numbers", _SPELLED, "lists", "words", "wordnet", "gcide")
+_KNOWN_ENGLISH = ("replies", "numbers", _SPELLED, "lists", "words", "frequent", "wordnet", "gcide")
 """Sources that are not checked for unknown words."""
 _BATCH_SENTENCES = 20_000
 EVALUATION = Path(__file__).parents[2] / "eval" / "prompts"
 
 
-def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
+def collect(work: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
     """(source, sentence) in random order, without duplicates but for fixed replies."""
     rng = random.Random(SEED)
     seen = {"", *evaluation}
+    debian = work / "debian"
     known = words.known(debian)
     replies = (spoken(reply) for reply in Templates(rng).fixed("replies.txt"))
     lines = [("replies", said) for said in replies if said not in seen for _ in range(FIXED_REPLIES)]
     with multiprocessing.Pool() as pool:
-        for name, written, most in _written(debian, rng):
+        for name, written, most in _written(work, rng):
             kept: list[tuple[str, str]] = []
             for said in spoken_forms(pool, written, spelled=name == _SPELLED):
                 if said not in seen and (name in _KNOWN_ENGLISH or prose.is_english(said, known)):
@@ -69,8 +70,9 @@ def collect(debian: Path, evaluation: frozenset[str]) -> list[tuple[str, str]]:
     return lines
 
 
-def _written(debian: Path, rng: random.Random) -> Iterator[tuple[str, list[str], int]]:
+def _written(work: Path, rng: random.Random) -> Iterator[tuple[str, list[str], int]]:
     """Each source with its written sentences in random order, and the number wanted."""
+    debian = work / "debian"
     templates = Templates(rng)
     # Templates come first, because a duplicate counts for the first source.
     yield "replies", list(templates.sentences("replies.txt", REPLIES)), REPLIES
@@ -81,6 +83,7 @@ def _written(debian: Path, rng: random.Random) -> Iterator[tuple[str, list[str],
     for source in SOURCES:
         found = _prose(debian, source)
         yield source.name, rng.sample(found, len(found)), source.max_sentences
+    yield "frequent", list(frequent.from_packages(work, rng)), sys.maxsize
 
 
 def _prose(debian: Path, source: TextSource) -> list[str]:
@@ -114,7 +117,7 @@ def evaluation_sentences(folder: Path) -> frozenset[str]:
 
 
 def main(work: Path) -> None:
-    lines = collect(work / "debian", evaluation_sentences(EVALUATION))
+    lines = collect(work, evaluation_sentences(EVALUATION))
     text = work / "text"
     text.mkdir(exist_ok=True)
     parts = {"held_out.txt": list(dict.fromkeys(line for line in lines if is_held_out(line[1])))}

@@ -10,7 +10,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-PARTS = {"spelled": 1, "lists": 1, "words": 2, "replies": 2, "numbers": 2}
+PARTS = {"frequent": 1, "spelled": 2, "lists": 1, "words": 3, "replies": 2, "numbers": 3}
 """Number of parts of a source; the text of a source with one part is in every run."""
 _PARTS_OF_PROSE = 3
 

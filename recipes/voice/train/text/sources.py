@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from . import readers
+from . import frequent, readers
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,3 +177,4 @@ def fetch(work: Path) -> None:
 
 if __name__ == "__main__":
     fetch(Path(sys.argv[1]))
+    frequent.fetch(Path(sys.argv[1]))
