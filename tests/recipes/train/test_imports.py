@@ -12,6 +12,7 @@ FOLDER = Path(train.__file__).parent
 INSTALLED = {"onnxruntime", "hibari", "torch", "numpy", "tokenizers", "safetensors"}
 AT_HOME = {
     "text/corpus.py",
+    "text/frequent.py",
     "speech/word_times.py",
     "speech/check_word_times.py",
     "speech/check_visemes.py",

@@ -1,12 +1,15 @@
 """Training text: complete English sentences, in the spoken form that the gateway gives to the voice."""
 
+import gzip
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from tokenizers import Tokenizer
-from train.text import corpus, prose, readers, templates, tokens, words
+from train.text import corpus, frequent, prose, readers, templates, tokens, words
 from train.text.corpus import spoken
 from train.text.part import selected
 from train.text.sources import SOURCES, TextSource, packages
@@ -166,6 +169,7 @@ def test_corpus_has_no_duplicates_and_no_evaluation_sentences(monkeypatch: pytes
         monkeypatch.setattr(corpus, name, 20)
     monkeypatch.setattr(words, "sentences", lambda *_: iter(["The word is dog."]))
     monkeypatch.setattr(words, "known", lambda _: KNOWN)
+    monkeypatch.setattr(frequent, "from_packages", lambda *_: iter(["A dog and a cat went home."]))
     evaluation = tmp_path / "sentences.txt"
     evaluation.write_text("# held out\n\nSo they went home.\n")
 
@@ -179,6 +183,46 @@ def test_corpus_has_no_duplicates_and_no_evaluation_sentences(monkeypatch: pytes
     fixed = [said for source, said in lines if source == "replies" and said == "yes."]
     assert len(fixed) == corpus.FIXED_REPLIES
     assert lines == corpus.collect(tmp_path, corpus.evaluation_sentences(tmp_path))
+
+
+def test_frequent_words_come_by_their_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frequent, "COPIES", ((2, 6), (4, 3)))
+    slots = {"dog": "noun", "cat": "noun", "see": "verb", "rare": "adjective"}
+    ranks = ["dog", "fda", "see", "dogs", "cat", "rare"]
+    known = frozenset(slots) | {"dogs"}
+    frames = ["A {noun} can {verb}.", "The {noun} is {adjective}."]
+    made = list(frequent.sentences(ranks, slots, known, random.Random(1), frames))
+    said = Counter(re.findall(r"[a-z]+", " ".join(made).lower()))
+    # The carrier sentences of some words leave out what does not fill one.
+    assert {word: said[word] for word in ("dog", "see", "dogs", "cat")} == {"dog": 6, "see": 6, "dogs": 3, "cat": 3}
+    assert not said["fda"], "no word of the list of English"
+    assert not said["rare"], "beyond the last rank"
+
+
+def test_frames_of_frequent_words_have_known_slots() -> None:
+    slots = {slot for frame in templates.lines("frequent.txt") for slot in re.findall(r"\{(\w+)\}", frame)}
+    assert slots == {"noun", "verb", "adjective", "adverb"}
+
+
+def test_word_has_the_part_of_speech_with_most_tagged_meanings(tmp_path: Path) -> None:
+    folder = tmp_path / "usr" / "share" / "wordnet"
+    folder.mkdir(parents=True)
+    entries = {
+        "noun": "  1 the licence\nrun n 2 3 @ ~ + 2 5 0001 0002\ndog n 1 1 @ 1 4 0003\n",
+        "verb": "run v 2 1 @ 2 19 0004 0005\n",
+        "adj": "old a 1 0 1 7 0006\n",
+        "adv": "",
+    }
+    for part, text in entries.items():
+        (folder / f"index.{part}").write_text(text)
+    assert frequent.parts_of_speech(tmp_path) == {"run": "verb", "dog": "noun", "old": "adjective"}
+
+
+def test_ranked_words_are_those_of_the_list_in_its_order(tmp_path: Path) -> None:
+    (tmp_path / "wordfreq").mkdir()
+    packed = msgspec.msgpack.encode([{"format": "cB", "version": 1}, [], ["the"], ["of", "to"], [], ["dog"]])
+    (tmp_path / "wordfreq" / "small_en.msgpack.gz").write_bytes(gzip.compress(packed))
+    assert frequent.ranked(tmp_path) == ["the", "of", "to", "dog"]
 
 
 def test_four_in_a_thousand_are_held_out_by_hash() -> None:
