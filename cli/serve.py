@@ -53,6 +53,9 @@ START_HISTORY = Path("~/.cache/voxgate")
 """Folder that keeps how long the last start of each checkpoint took, for the time left that a start shows."""
 MAX_AUTO_WORKERS = 12
 """Upper limit of `--workers auto`."""
+ENGINE_CORES = 2
+"""Cores of a machine with a GPU that `--workers auto` leaves for the engine and the speech process: with half the
+cores, workers were saturated and the engine was not."""
 
 log = logging.getLogger(__name__)
 
@@ -338,7 +341,7 @@ def choose_workers(settings: Settings) -> int:
         return settings.workers
     if choose_device(settings.device) == "cpu":
         return 1
-    return max(1, min(MAX_AUTO_WORKERS, len(os.sched_getaffinity(0)) // 2))
+    return max(1, min(MAX_AUTO_WORKERS, len(os.sched_getaffinity(0)) - ENGINE_CORES))
 
 
 def choose_device(wanted: str) -> str:

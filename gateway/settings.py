@@ -58,7 +58,7 @@ class Settings(BaseModel):
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] | Literal["auto"] = Field(
         "auto",
         description="Number of processes that serve clients; with more than one, the engine has a process of its own. "
-        "auto: 1 on a CPU; on a GPU half the number of CPU cores, at most 12.",
+        "auto: 1 on a CPU; on a GPU two fewer than there are CPU cores, 1 to 12.",
     )
     tls_certificate: Path | None = Field(None, description="PEM file with the certificate chain; enables TLS.")
     tls_key: Path | None = Field(
