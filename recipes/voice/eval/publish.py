@@ -65,7 +65,7 @@ SAMPLES = (
     "That comes to $14.50, and your train leaves at 10:45.",
 )
 """Texts of no evaluation set, so that samples are not selected by their figures."""
-_FORMAT = OutputFormat("ogg_opus", bitrate=32_000)
+_FORMAT = OutputFormat("ogg_opus", bitrate=24_000)
 README_BEGIN, README_END = "<!-- samples: scripts/eval-voice --publish -->", "<!-- end of samples -->"
 _README_SAMPLES = 3
 
