@@ -72,8 +72,9 @@ class CreditScheduling(_SchedulerBase):
         try:
             output = super().schedule(*args, **kwargs)
         finally:
-            if held:
-                self.running = self.running + held
+            # First come those that did not step: among equally urgent ones they go first in the next step. Behind the
+            # others they would not step before these have ended, on a machine that is slower than their speech.
+            self.running = held + self.running
             for request in parked + preempted:
                 self.waiting.prepend_request(request)
         if preempted:

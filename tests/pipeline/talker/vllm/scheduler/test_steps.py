@@ -94,6 +94,21 @@ def test_generations_take_turns_when_not_all_fit(harness: SchedulerHarness) -> N
     assert [request.num_computed_tokens - PREFIX - 20 for request in requests] == [4, 4, 4, 4]
 
 
+@pytest.mark.parametrize("largest", [1, 2, 3])
+def test_all_generations_step_when_their_listeners_have_heard_everything(
+    harness: SchedulerHarness, largest: int
+) -> None:
+    """The machine is slower than the speech: whatever a step makes is due before the next."""
+    requests = run_generations(harness, a=0, b=0, c=0, d=0)
+    limit_batch(harness, largest)
+    for _ in range(12):
+        for name in harness.scheduler.schedule():
+            request = next(request for request in requests if request.name == name)
+            request.num_computed_tokens += 1
+            harness.tables.control[request.slot, Field.HEARD] += 1
+    assert [request.num_computed_tokens - PREFIX - 20 for request in requests] == [3 * largest] * 4
+
+
 def test_prompt_in_progress_is_most_urgent(harness: SchedulerHarness) -> None:
     _, new = run_generations(harness, relaxed=4, new=0)
     new.num_computed_tokens = 3
