@@ -151,7 +151,8 @@ def test_fallback_is_announced_once_when_a_self_test_fails(
     monkeypatch.setattr(gpu_worker, "missing_units", lambda *_: missing)
     monkeypatch.setattr(gpu_worker, "unit_launches", dict)
     monkeypatch.setattr(gpu_worker, "matches_reference", lambda *_: next(verdicts))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=132))
+    chip = SimpleNamespace(multi_processor_count=132, major=9, minor=0, shared_memory_per_block_optin=232_448)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: chip)
     announced: list[torch.dtype] = []
     decoder = load_gpu_decoder(Path("codec"), SLOTS, torch.device("cpu"), announced.append)
     assert (decoder.dtype, announced) == (dtype, fallbacks)
