@@ -174,6 +174,31 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
         ),
         RequiredNames("vllm.v1.worker.gpu.states:RequestState", "device max_num_reqs prefill_len"),
     ),
+    # `frame_rows.py` does for rows of frames what the scheduler would do.
+    "frame rows": (
+        RequiredNames(
+            "vllm.v1.core.sched.scheduler:Scheduler",
+            "block_size kv_cache_manager max_model_len max_num_scheduled_tokens requests running schedule "
+            "update_from_output",
+        ),
+        RequiredNames("vllm.v1.core.kv_cache_manager:KVCacheBlocks", "get_block_ids"),
+        RequiredNames("vllm.v1.core.kv_cache_manager:KVCacheManager", "allocate_slots"),
+        RequiredNames(
+            "vllm.v1.core.sched.output:CachedRequestData",
+            "new_block_ids num_computed_tokens num_output_tokens req_ids",
+        ),
+        RequiredNames(
+            "vllm.v1.core.sched.output:SchedulerOutput",
+            "num_scheduled_tokens scheduled_cached_reqs total_num_scheduled_tokens",
+        ),
+        RequiredNames("vllm.v1.outputs:ModelRunnerOutput", "req_id_to_index sampled_token_ids"),
+        RequiredNames(
+            "vllm.v1.request:Request",
+            "append_output_token_ids is_prefill_chunk max_tokens num_computed_tokens num_in_flight_tokens "
+            "num_output_placeholders num_output_tokens num_prompt_tokens num_stale_output_tokens num_tokens "
+            "prefill_stats prompt_token_ids request_id",
+        ),
+    ),
     # Optional: without these, or with other fields of an input batch, vLLM prepares every step itself.
     "fast inputs": (
         RequiredNames("vllm.v1.attention.backends.utils", "PAD_SLOT_ID"),
@@ -256,7 +281,8 @@ def check(device: str, source: Path | None = None) -> None:
     """
     if source is None and (reason := refusal(device)):
         raise EngineError(reason)
-    if missing := missing_names(("front", "engine", "model", "cpu" if device == "cpu" else "gpu"), source):
+    of_device = ("cpu",) if device == "cpu" else ("gpu", "frame rows")
+    if missing := missing_names(("front", "engine", "model", *of_device), source):
         raise unsupported(missing)
 
 
@@ -395,6 +421,15 @@ def set_token_ids(request: Request, token_id: int) -> None:
 def free_pages(scheduler: Scheduler) -> int:
     """Pages of the cache that no request holds."""
     return int(scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
+
+
+def allocate_page(scheduler: Scheduler, request: Request) -> tuple[list[int], ...]:
+    """Gives a running request the page of its next position; a page must be free. Returns it as vLLM's worker reads
+    it."""
+    pages = scheduler.kv_cache_manager.allocate_slots(request, 1)
+    assert pages is not None, "no page of the cache is free"
+    added: tuple[list[int], ...] = pages.get_block_ids(allow_none=True)
+    return added
 
 
 def preempt(scheduler: Scheduler, request: Request, now_s: float) -> None:

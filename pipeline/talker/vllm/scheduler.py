@@ -24,6 +24,7 @@ from ...ipc.slot_tables import Field
 from ...step_times import MIN_SAMPLES, StepShape, StepTimer, StepTimes, order_wait_s, step_shape
 from .compat import AsyncScheduler, Scheduler, free_pages, preempt, set_token_ids
 from .config import EngineConfig
+from .frame_rows import FrameRowScheduling
 
 if TYPE_CHECKING:
     from .compat import Request
@@ -33,6 +34,8 @@ else:
 
 _STEP_BUDGET_S = FRAME_MS / 1000
 """A step may take as long as the audio of one frame plays."""
+_LIKELY_READY = 16
+"""Requests that are looked at before all others, for one that may step."""
 _BUDGET_INTERVAL_S = 1.0
 """Seconds between computations of the largest batch within the budget."""
 
@@ -124,7 +127,9 @@ class CreditScheduling(_SchedulerBase):
         waiting = self.get_num_unfinished_requests() - len(self.running)
         if self.has_finished_requests() or waiting > len(self._preempted()[1]):
             return True
-        return bool(may_step(*self._state(self.running)).any())
+        # Those that stepped last come last, and mostly go on.
+        likely = self.running[-_LIKELY_READY:]
+        return any(may_step(*self._state(requests)).any() for requests in (likely, self.running))
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
         """Ends aborted requests, between steps, and answers the markers among their names (`ipc/records.py`)."""
@@ -174,7 +179,7 @@ class CreditScheduling(_SchedulerBase):
         Called several times per step for hundreds of requests, hence on whole arrays.
         """
         slots = np.array([request.prompt_token_ids[0] for request in requests], np.int64)
-        computed = np.array([next_position(request) for request in requests], np.int64)
+        computed = np.array([request.num_computed_tokens or next_position(request) for request in requests], np.int64)
         if self._prefill_rows:
             successors = self._control[slots, Field.SUCCESSOR] - 1
             for at in np.flatnonzero(successors >= 0):
@@ -300,7 +305,7 @@ class CreditScheduler(CreditScheduling, Scheduler):
     """For engines that schedule each step after the one before it (CPU)."""
 
 
-class CreditAsyncScheduler(JustInTimeScheduling, AsyncScheduler):
+class CreditAsyncScheduler(JustInTimeScheduling, FrameRowScheduling, AsyncScheduler):
     """For engines that schedule a step while the one before it runs (CUDA)."""
 
 
