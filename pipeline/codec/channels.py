@@ -57,9 +57,13 @@ class JobChannel:
         try:
             if self._buffers is None and (buffers := SharedPcmBuffers.receive_from(self.sock)) is not None:
                 self._buffers = buffers
-            while self._buffers is not None and (data := self.sock.recv(_READ_BYTES)):
+            # Each call gives up the interpreter lock. What a short one leaves behind, the selector reports.
+            data, size = b"", _READ_BYTES
+            while self._buffers is not None and size == _READ_BYTES:
+                data = self.sock.recv(_READ_BYTES)
                 self._received += data
-            self.open = False
+                size = len(data)
+            self.open = self.open and self._buffers is not None and bool(data)
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:

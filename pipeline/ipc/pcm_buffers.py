@@ -32,6 +32,7 @@ class SharedPcmBuffers:
         memory = mmap.mmap(descriptor, _size_bytes(count, frames))
         self.count, self.frames, self._descriptor = count, frames, descriptor
         self._samples = np.frombuffer(memory, np.float32).reshape(count, frames * FRAME_SAMPLES)
+        self._bytes = memoryview(memory)
 
     @classmethod
     def create(cls, count: int, frames: int) -> SharedPcmBuffers:
@@ -67,7 +68,10 @@ class SharedPcmBuffers:
                 f"buffer {index} must exist and hold {pcm.size} samples; "
                 f"there are {self.count} of {self._samples.shape[1]} samples"
             )
-        self._samples[index, : pcm.size].reshape(pcm.shape)[:] = pcm
+        # NumPy would give up the interpreter lock for each of these short copies, and on a GPU the codec's thread then
+        # waits for the talker's: for longer than all copies of a batch take.
+        begin = index * self._samples.strides[0]
+        self._bytes[begin : begin + pcm.nbytes] = np.ascontiguousarray(pcm, np.float32).data.cast("B")
 
     def read(self, index: int, rows: int, samples: int) -> Pcm:
         """Returns a copy of a buffer's audio, float32 [rows, samples]."""
