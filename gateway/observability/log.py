@@ -14,7 +14,7 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from logging.handlers import QueueHandler, QueueListener
 from typing import Any
 
@@ -25,9 +25,10 @@ _VLLM_PREFIX = "vllm_"
 
 _STDERR = 2
 QUEUE_LINES = 10_000
-"""Capacity of the queue, about two megabytes."""
-WRITE_INTERVAL_S = 0.05
-"""Time between writes. Each write takes the interpreter lock from the event loop for a moment, so lines are batched."""
+"""Capacity of the queue: about two megabytes of lines, or ten of records that are not formatted yet."""
+WRITE_DELAY_S = 0.05
+"""Time from a record to its write. Formatting and writing take the interpreter lock from the event loop, so lines are
+batched; and an utterance's first records are written when its first audio has left."""
 ATOMIC_WRITE_BYTES = 4096
 """A pipe keeps writes up to this size whole, also between processes (pipe(7))."""
 FLUSH_TIMEOUT_S = 1.0
@@ -62,11 +63,20 @@ def redact(text: str) -> str:
     return _SECRETS.sub("***", text)
 
 
+_PLAIN = (str, int, float, bool, type(None))
+"""Types of values that cannot change until a record is formatted."""
+
+
 class BoundedQueueHandler(QueueHandler):
-    """Formats records and queues the lines without waiting or raising; counts those that find the queue full."""
+    """Queues records without waiting or raising; counts those that find the queue full.
+
+    The writer formats them. Those that refer to more than plain values, such as an exception with its frames, are
+    formatted at once.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.lines: queue.Queue[Any] = queue.Queue(capacity)
+        """Lines, and records to be formatted; None ends the writer."""
         super().__init__(self.lines)
         self.lost = 0
         """Records that were not written and not reported yet."""
@@ -76,7 +86,23 @@ class BoundedQueueHandler(QueueHandler):
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))
 
-    def enqueue(self, record: logging.LogRecord) -> None:
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord | str:
+        """Returns what is queued: the record if only its message has to be made now, otherwise its line."""
+        traced = record.exc_info or record.exc_text or record.stack_info
+        if traced or not all(isinstance(value, _PLAIN) for value in _extra_fields(record).values()):
+            return self.format(record)
+        record.msg, record.args = record.getMessage(), None
+        return record
+
+    def lines_of(self, items: Iterable[logging.LogRecord | str]) -> Iterator[str]:
+        """Yields the lines of queued items; counts a record that cannot be formatted."""
+        for item in items:
+            try:
+                yield item if isinstance(item, str) else self.format(item)
+            except Exception:
+                self.count_lost(1)
+
+    def enqueue(self, record: logging.LogRecord | str) -> None:
         try:
             self.lines.put_nowait(record)
         except queue.Full:
@@ -110,25 +136,26 @@ class BatchWriter(QueueListener):
         super().__init__(source.lines)
         self._source, self._descriptor = source, descriptor
 
-    def handle(self, record: logging.LogRecord) -> None:
+    def handle(self, record: logging.LogRecord | str) -> None:
         """Write `record`, all lines queued behind it, and the number of lost records."""
-        lines = [record.getMessage()]
+        time.sleep(WRITE_DELAY_S)
+        items = [record]
         try:
             while (following := self._source.lines.get_nowait()) is not None:
-                lines.append(following.getMessage())
+                items.append(following)
         except queue.Empty:
             pass
         else:  # None ends the listener, which has to find it itself
             self._source.lines.put_nowait(None)
             self._source.lines.task_done()
+        lines = list(self._source.lines_of(items))
         unwritten = sum(count for count, text in _batches(lines) if not self._write(text))
         lost = self._source.take_lost()
         if lost and (unwritten or not self._write(self._source.format(_loss_report(lost)) + "\n")):
             unwritten += lost
         self._source.count_lost(unwritten)
-        for _ in lines[1:]:  # the listener itself reports the first as done
+        for _ in items[1:]:  # the listener itself reports the first as done
             self._source.lines.task_done()
-        time.sleep(WRITE_INTERVAL_S)
 
     def _write(self, text: str) -> bool:
         # Not through `sys.stderr`: its lock would be held meanwhile, and the interpreter takes that lock at exit.

@@ -194,6 +194,30 @@ def test_a_record_that_cannot_be_formatted_is_counted_and_raises_nothing() -> No
     assert handler.lost == 1
 
 
+def test_records_of_plain_values_are_formatted_by_the_writer(monkeypatch: pytest.MonkeyPatch, pipe: Pipe) -> None:
+    handler = BoundedQueueHandler(10)
+    formatted: list[str] = []
+    monkeypatch.setattr(handler, "format", lambda record: formatted.append(record.getMessage()) or record.getMessage())
+    changing = {"held": 1}
+    for fields in ({"session": "s1", "code": None, "position": 2}, {"changes": changing}):
+        record = logging.LogRecord("test", logging.INFO, "", 0, "fields of %s", (list(fields),), None)
+        vars(record).update(fields)
+        handler.handle(record)
+    assert formatted == ["fields of ['changes']"]
+    BatchWriter(handler, pipe.write_end).start()
+    assert pipe.read_until("'changes'") == "fields of ['session', 'code', 'position']\nfields of ['changes']\n"
+
+
+def test_a_record_that_the_writer_cannot_format_is_counted(pipe: Pipe) -> None:
+    handler = BoundedQueueHandler(10)
+    handler.setFormatter(log._TextFormatter())
+    BatchWriter(handler, pipe.write_end).start()
+    record = logging.LogRecord("test", logging.INFO, "", 0, "a number", (), None)
+    vars(record).update(number=10**5000)  # the interpreter refuses to print so many digits
+    handler.handle(record)
+    assert ": 1 log records were lost" in pipe.read_until("were lost")
+
+
 def test_lines_are_joined_into_writes_that_a_pipe_keeps_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
     monkeypatch.setattr(os, "write", lambda _, data: writes.append(data) or len(data))
