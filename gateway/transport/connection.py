@@ -110,6 +110,8 @@ class Connection:
         """Has the writer look for effects soon. Does not refer to the connection, to which its session has no way."""
         self._next_wake_s = math.inf
         """When the writer wakes without an event."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Wakes it then."""
         self._can_receive = asyncio.Event()
         """Wakes the reader, which waits while the backlog is long, or messages are deferred."""
         self._readers: dict[ServerUtterance, _Reader] = {}
@@ -168,15 +170,12 @@ class Connection:
         try:
             while True:
                 self._changed.clear()
-                wake_s = self._next_wake_s = await self._perform_due()
-                timer = self._loop.call_at(wake_s, self.wake) if wake_s < math.inf else None
-                try:
-                    await self._changed.wait()
-                finally:
-                    if timer is not None:
-                        timer.cancel()
+                self._wake_at(await self._perform_due())
+                await self._changed.wait()
         except SocketClosed:
             return
+        finally:
+            self._wake_at(math.inf)
 
     async def _perform_due(self) -> float:
         """Performs the effects that are due; returns when the writer is to look again, without an event."""
@@ -189,10 +188,20 @@ class Connection:
             if effect is None or wake_s > now_s + TIMER_SLACK_S:
                 return wake_s
 
+    def _wake_at(self, wake_s: float) -> None:
+        """Sets the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next_wake_s = wake_s
+        self._timer = self._loop.call_at(wake_s, self.wake) if wake_s < math.inf else None
+
     def _wake_if_due(self) -> None:
-        """Wakes the writer if something is due before its timer."""
-        if self._session.next_wake_s(self._loop.time()) < self._next_wake_s:
+        """Wakes the writer if something is due now, and at the latest when something will be."""
+        wake_s = self._session.next_wake_s(now_s := self._loop.time())
+        if wake_s <= now_s + TIMER_SLACK_S:
             self.wake()
+        elif wake_s < self._next_wake_s:
+            self._wake_at(wake_s)
 
     async def _perform(self, effect: Effect) -> None:
         match effect:
