@@ -348,13 +348,17 @@ class Settings(BaseModel):
         """Most milliseconds of audio that can be sent ahead: what is generated ahead, less two frames under way."""
         return self.lookahead_ms - 2 * FRAME_MS
 
+    def utterance_characters(self, model_characters: int) -> int:
+        """Returns the most characters of an utterance; `model_characters` is the model's own limit."""
+        return min(self.max_characters, model_characters)
+
     def session_limits(self, model_characters: int) -> Limits:
         """Returns the limits that a client is sent; `model_characters` is the model's own text limit."""
         return Limits(
             lead_ms=self.send_ahead_ms,
             lead_max_ms=self.max_send_ahead_ms,
             utterances_per_session=self.utterances_per_session,
-            characters_per_utterance=min(self.max_characters, model_characters),
+            characters_per_utterance=self.utterance_characters(model_characters),
             message_bytes=self.max_message_bytes,
             messages_per_s=self.messages_per_s,
             starts_per_s=self.starts_per_s,

@@ -17,6 +17,8 @@ _QUIET_FRAME = FRAME_SAMPLES * QUIET_RMS**2
 
 _ONSET_WINDOW = FRAME_SAMPLES // 16
 """Samples of the window in which the first sound is looked for, 5 ms."""
+_QUIET_WINDOW = _ONSET_WINDOW * QUIET_RMS**2
+"""As QUIET_RMS, for the sum of the squares of a window's samples."""
 _MARGIN_WINDOWS = 3
 """Windows kept before the first sound: it may begin more softly than QUIET_RMS."""
 
@@ -31,7 +33,7 @@ def quiet_frames(pcm: Pcm) -> NDArray[np.bool_]:
 def begins_at_once(pcm: Pcm) -> bool:
     """Returns whether sound begins within 15 ms of the start of a frame, float32 [1920]."""
     windows = pcm[: _MARGIN_WINDOWS * _ONSET_WINDOW].reshape(-1, _ONSET_WINDOW)
-    return bool((np.mean(np.square(windows, dtype=np.float64), axis=1) >= QUIET_RMS**2).any())
+    return bool((np.add.reduce(np.square(windows, dtype=np.float64), axis=1) >= _QUIET_WINDOW).any())
 
 
 class LeadingSilence:
@@ -59,8 +61,8 @@ class LeadingSilence:
         if self._held is not None:
             pcm, self._held = np.concatenate([self._held, pcm]), None
         quiet = quiet_frames(pcm)
-        silent = len(quiet) if quiet.all() else int(np.argmin(quiet))
-        if silent < len(quiet) and not begins_at_once(pcm[silent * FRAME_SAMPLES :][:FRAME_SAMPLES]):
+        silent = len(quiet) if quiet.all() else int(quiet.argmin())
+        if 0 < silent < len(quiet) and not begins_at_once(pcm[silent * FRAME_SAMPLES :][:FRAME_SAMPLES]):
             cut = min(silent, self._remaining)
         else:
             cut = min(max(0, silent - 1), self._remaining)
@@ -91,5 +93,5 @@ class SilenceRun:
         if not self._limit or not len(pcm):
             return False
         quiet = quiet_frames(pcm)
-        self._run = self._run + len(quiet) if quiet.all() else int(np.argmin(quiet[::-1]))
+        self._run = self._run + len(quiet) if quiet.all() else int(quiet[::-1].argmin())
         return self._run >= self._limit

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.pipeline.errors import BadMessage
-from voxgate.pipeline.interface import Prosody, SamplingOptions, SpeechRequest, TextLayout
+from voxgate.pipeline.interface import Prosody, SpeechRequest, TextLayout
 
 from .parsing import Count, MessageId, StrictMessage, UtteranceId, first_error, quoted_path
 from .resumption import CheckpointParts, ClientProgress, Received, Resume
@@ -48,12 +48,11 @@ class Start(StartOptions):
 
     def request(self, default_voice: str, *, normalise: bool = False, trim_silence: bool = True) -> SpeechRequest:
         """Returns the pipeline's request; the arguments fill in what the message leaves out."""
-        sampling = self.sampling.model_dump(exclude={"max_frames"})
         return SpeechRequest(
             voice=self.voice or default_voice,
             language=self.language,
             instructions=self.instructions,
-            sampling=SamplingOptions(**sampling),
+            sampling=self.sampling.options(),
             seed=self.seed,
             max_frames=self.sampling.max_frames,
             layout=TextLayout(self.layout),

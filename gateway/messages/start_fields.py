@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import FRAME_MS
-from voxgate.pipeline.interface import MAX_RATE, MAX_VOLUME, MIN_RATE, MarkupDialect
+from voxgate.pipeline.interface import MAX_RATE, MAX_VOLUME, MIN_RATE, MarkupDialect, SamplingOptions
 from voxgate.pipeline.text.lexicon.lexicon import MAX_SPOKEN_CHARACTERS, MAX_TERM_CHARACTERS
 
 from .parsing import Count, MessageId, Name, StrictMessage
@@ -24,6 +24,18 @@ class SamplingFields(StrictMessage):
     predictor_top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     predictor_top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     max_frames: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+
+    def options(self) -> SamplingOptions:
+        """Returns the pipeline's options: all but `max_frames`."""
+        return SamplingOptions(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            repetition_penalty=self.repetition_penalty,
+            predictor_temperature=self.predictor_temperature,
+            predictor_top_k=self.predictor_top_k,
+            predictor_top_p=self.predictor_top_p,
+        )
 
 
 class PronunciationFields(StrictMessage):

@@ -43,6 +43,8 @@ def configure(level: str, style: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    # No line names the thread or the process, which each record would look up.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # At lower levels it logs every HTTP request and every socket.
     logging.getLogger("websockets").setLevel(max(root.level, logging.WARNING))
 

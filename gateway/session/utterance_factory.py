@@ -103,7 +103,8 @@ class UtteranceFactory:
         settings = self.settings
         request = message.request(self.default_voice, normalise=settings.normalise, trim_silence=settings.trim_silence)
         self._check(request)
-        request = replace(request, lexica=self.pronunciations.with_rules(message, dictionaries))
+        if lexica := self.pronunciations.with_rules(message, dictionaries):
+            request = replace(request, lexica=lexica)
         try:
             audio_format = message.format.audio_format()
             encoder = self.encoder_factory(audio_format)
@@ -115,7 +116,7 @@ class UtteranceFactory:
             request,
             audio_format,
             encoder,
-            max_characters=self.limits.characters_per_utterance,
+            max_characters=settings.utterance_characters(self.synthesizer.max_characters),
             send_ahead_ms=self._send_ahead_ms(message, clients_buffer=clients_buffer),
             outbox_ms=self.settings.lookahead_ms,
             words=message.words,

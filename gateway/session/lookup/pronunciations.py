@@ -95,11 +95,13 @@ class Pronunciations:
 
     def with_rules(self, start: Start, dictionaries: tuple[Lexicon, ...]) -> tuple[Lexicon, ...]:
         """The lexica of an utterance in the order of their priority. Raises BadMessage for its own rules."""
-        try:
-            own = (Lexicon(LexiconRule(**each.model_dump()) for each in start.pronunciations),)
-        except ValueError as error:
-            raise BadMessage(str(error), param="pronunciations") from None
-        return (*(own if start.pronunciations else ()), *dictionaries, *self._everywhere)
+        own: tuple[Lexicon, ...] = ()
+        if start.pronunciations:
+            try:
+                own = (Lexicon(LexiconRule(**each.model_dump()) for each in start.pronunciations),)
+            except ValueError as error:
+                raise BadMessage(str(error), param="pronunciations") from None
+        return (*own, *dictionaries, *self._everywhere)
 
     def _dictionaries(self, start: Start, key: str | None) -> list[_Reference]:
         named = [_Reference(*_locator(name), key) for name in start.dictionaries]
