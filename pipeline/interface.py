@@ -369,6 +369,13 @@ class EngineState(StrEnum):
         return self in (EngineState.READY, EngineState.DEGRADED)
 
 
+class PreparedSpeech(Protocol):
+    """An utterance that lacks only its slots."""
+
+    def open(self, place: LeasedSlots | None = None) -> Speech:
+        """Begins it, once. As `Synthesizer.open`; raises AtCapacity, EngineNotReady."""
+
+
 class Synthesizer(Protocol):
     """One voice model with its engine processes."""
 
@@ -413,6 +420,12 @@ class Synthesizer(Protocol):
 
     async def close(self) -> None:
         """Stops every engine process; open speeches are `lost`."""
+
+    def prepare(self, request: SpeechRequest) -> PreparedSpeech:
+        """Does of `open` what needs no slot. Holds nothing that would have to be released.
+
+        Raises UnknownVoice, UnknownLanguage, UnsupportedOption, CheckpointRefused.
+        """
 
     def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> Speech:
         """Begins an utterance in a free slot, or in the leased slots `place`.

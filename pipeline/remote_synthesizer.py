@@ -12,13 +12,13 @@ from .codec.client import CodecClient
 from .codec.stream import CodecContext
 from .credit import StaggeredCredit
 from .errors import EngineError, EngineLost, EngineNotReady
-from .interface import EngineState, LeasedSlots, SpeechRequest
+from .interface import EngineState, LeasedSlots
 from .ipc.engine_messages import Attach, Attached, Message
 from .step_times import StepSummary
 from .talker.remote_engine import RemoteTalkerEngine
 from .utterance.plan import SpeechSlots
 from .utterance.speech import UtteranceSpeech
-from .voice_model import SynthesizerOptions, VoiceModel
+from .voice_model import PreparedUtterance, SynthesizerOptions, VoiceModel
 
 CONNECT_TIMEOUT_S = 10.0
 """Seconds for connecting to the codec, which is ready before an attachment is sent."""
@@ -126,16 +126,12 @@ class RemoteSynthesizer(VoiceModel):
         if self._talker is not None:
             self._talker.end(epoch, steps)
 
-    def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> UtteranceSpeech:
-        """Begins an utterance in leased slots.
-
-        Raises UnknownVoice, UnknownLanguage, UnsupportedOption; EngineNotReady, also without slots.
-        """
+    def _begin(self, prepared: PreparedUtterance, place: LeasedSlots | None) -> UtteranceSpeech:
+        """Begins an utterance in leased slots. Raises EngineNotReady, also without slots."""
         self._check_ready()
-        paced = request.paced
-        return self._open_speech(
-            request,
-            self._plan(request),
+        paced = prepared.request.paced
+        return self._begin_speech(
+            prepared,
             place=place,
             take_slots=lambda leased, context: self._take_slots(leased, context, paced=paced),
             credit=self._rounds.next(paced=paced),

@@ -26,7 +26,13 @@ from .talker.vllm.config import EngineOptions
 from .talker.vllm.launch import preload_vllm
 from .utterance.plan import SpeechSlots
 from .utterance.speech import UtteranceSpeech
-from .voice_model import GPU_PREFILLED_PROMPTS, MAX_GENERATION_FRAMES, SynthesizerOptions, VoiceModel
+from .voice_model import (
+    GPU_PREFILLED_PROMPTS,
+    MAX_GENERATION_FRAMES,
+    PreparedUtterance,
+    SynthesizerOptions,
+    VoiceModel,
+)
 
 FULL_BATCHES = 4
 """The most jobs of all processes that may wait for the codec fill so many of its batches. Jobs of one chunk size join,
@@ -243,13 +249,11 @@ class QwenSynthesizer(VoiceModel):
             start_deadline_s=options.start_timeout_s,
         )
 
-    def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> UtteranceSpeech:  # noqa: ARG002 - for leased slots only
-        """Begins an utterance. Raises UnknownVoice, UnknownLanguage, UnsupportedOption, AtCapacity, EngineNotReady."""
+    def _begin(self, prepared: PreparedUtterance, place: LeasedSlots | None) -> UtteranceSpeech:  # noqa: ARG002 - for leased slots only
         self._check_ready()
-        plan, paced = self._plan(request), request.paced
-        speech = self._open_speech(
-            request,
-            plan,
+        paced = prepared.request.paced
+        speech = self._begin_speech(
+            prepared,
             place=None,
             take_slots=lambda _, context: self._take_slots(context, paced=paced),
             credit=self._credit.next(paced=paced),

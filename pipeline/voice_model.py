@@ -6,6 +6,7 @@ Nothing here loads weights: only the headers of their files are read.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -34,7 +35,7 @@ from .interface import LeasedSlots, SamplingOptions, SpeechRequest, VoiceInfo
 from .talker.generation import Sampling
 from .talker.vllm.config import GpuOptions
 from .talker.vllm.proven import CPU_HEAD_DIMS
-from .text.lexicon.filter import make_text_filter
+from .text.lexicon.filter import TextFilter, make_text_filter
 from .text.text_turns import TextTurns
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
@@ -114,7 +115,23 @@ class SynthesizerOptions:
     start_history: Path | None = None
 
 
-class VoiceModel:
+@dataclass(frozen=True, slots=True)
+class PreparedUtterance:
+    """The `PreparedSpeech` of a request."""
+
+    request: SpeechRequest
+    plan: UtterancePlan
+    text: UtteranceText
+    timing: WordTiming
+    text_filter: TextFilter
+    begin: Callable[[PreparedUtterance, LeasedSlots | None], UtteranceSpeech]
+    """Begins it in leased slots, or in free ones."""
+
+    def open(self, place: LeasedSlots | None = None) -> UtteranceSpeech:
+        return self.begin(self, place)
+
+
+class VoiceModel(ABC):
     """The voices of a checkpoint folder. Raises CheckpointError when it cannot be used."""
 
     def __init__(self, folder: Path, options: SynthesizerOptions) -> None:
@@ -171,17 +188,36 @@ class VoiceModel:
         """Withdraws a voice from new utterances. Raises UnknownVoice, also for the checkpoint's own voices."""
         self._catalog.remove(name)
 
-    def _open_speech(
+    def prepare(self, request: SpeechRequest) -> PreparedUtterance:
+        """As `Synthesizer.prepare`."""
+        return PreparedUtterance(
+            request,
+            self._plan(request),
+            self._utterance_text(request),
+            self._timing(request),
+            make_text_filter(request.markup, request.lexica, request.prosody),
+            self._begin,
+        )
+
+    def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> UtteranceSpeech:
+        """As `Synthesizer.open`."""
+        return self.prepare(request).open(place)
+
+    @abstractmethod
+    def _begin(self, prepared: PreparedUtterance, place: LeasedSlots | None) -> UtteranceSpeech:
+        """Begins an utterance. Raises AtCapacity, EngineNotReady."""
+
+    def _begin_speech(
         self,
-        request: SpeechRequest,
-        plan: UtterancePlan,
+        prepared: PreparedUtterance,
         *,
         place: LeasedSlots | None,
         take_slots: TakeSlots,
         credit: CreditRounds,
         on_end: Callable[[UtteranceSpeech], None] = lambda _: None,
     ) -> UtteranceSpeech:
-        """Begins the utterance of a plan; its pace goes to the voice's next one."""
+        """Begins a prepared utterance; its pace goes to the voice's next one."""
+        request, plan = prepared.request, prepared.plan
 
         def end(speech: UtteranceSpeech) -> None:
             self._pace[self._name(request)] = speech.pace
@@ -189,15 +225,15 @@ class VoiceModel:
 
         return UtteranceSpeech(
             plan,
-            text=self._utterance_text(request),
-            timing=self._timing(request),
+            text=prepared.text,
+            timing=prepared.timing,
             # The talker continues the reference recording, so the codec does too.
             slots=take_slots(place, CodecContext.reference(plan.prompt.reference.astype(np.int16))),
             take_slots=take_slots,
             credit=credit,
             on_end=end,
             text_turns=self._text_turns,
-            text_filter=make_text_filter(request.markup, request.lexica, request.prosody),
+            text_filter=prepared.text_filter,
             visemes=self._visemes if request.visemes else None,
         )
 

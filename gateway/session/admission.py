@@ -63,6 +63,11 @@ class Ticket:
     def granted(self) -> bool:
         return self.granted_s is not None
 
+    @property
+    def pending(self) -> bool:
+        """Whether the answer is still on its way."""
+        return not (self.granted or self.position or self.error)
+
     def forget_owner(self) -> None:
         """Calls `on_change` no more: ticket and owner do not refer to each other then, and are freed at once."""
         self.on_change = _ignore_change

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import EmptyText, TextTooLong
-from voxgate.pipeline.interface import Speech, SpeechChunk, SpeechCut, SpeechRequest
+from voxgate.pipeline.interface import PreparedSpeech, Speech, SpeechChunk, SpeechCut, SpeechRequest
 
 from ..errors import NotHeld
 from ..messages.server import (
@@ -85,6 +85,8 @@ class ServerUtterance:
         )
         self.state = State.OPEN
         self.ticket: Ticket | None = None
+        self.prepared_speech: PreparedSpeech | None = None
+        """What was prepared of its first speech before it got a slot."""
         self.speech: Speech | None = None
         """Open once it has a talker slot; kept afterwards, because it maps playback time to text."""
         self.speech_closed = False

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from voxgate.codecs.format import FormatError
-from voxgate.pipeline.errors import EngineNotReady, UnknownLanguage, UnknownVoice, UnsupportedFormat, UnsupportedOption
+from voxgate.pipeline.errors import (
+    EngineNotReady,
+    UnknownLanguage,
+    UnknownVoice,
+    UnsupportedFormat,
+    UnsupportedOption,
+    VoxgateError,
+)
 from voxgate.pipeline.interface import Speech, SpeechRequest, Synthesizer, VoiceInfo
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
@@ -17,7 +25,7 @@ from ..messages.connection import Limits
 from ..observability.utterance_figures import Change
 from ..settings import Settings, SettingsError
 from .admission import Ticket
-from .checkpoints.trail import Checkpoints, restorable
+from .checkpoints.trail import NO_TRAIL, Checkpoints, restorable
 from .lookup.pronunciations import Pronunciations
 from .lookup.stock_voices import StockVoices
 from .outbox import EncoderFactory
@@ -149,11 +157,23 @@ class UtteranceFactory:
             return None
         return message.lead_ms or (most_ms if clients_buffer else self.settings.send_ahead_ms)
 
+    def prepare_speech(self, utterance: ServerUtterance) -> None:
+        """Does of `speech` what needs no slot, while the answer to an utterance's request is on its way.
+
+        One whose request may still change with its trail is not prepared. An error is raised by `speech` again.
+        """
+        if utterance.trail is NO_TRAIL:
+            with suppress(VoxgateError):
+                utterance.prepared_speech = self.synthesizer.prepare(utterance.request)
+
     def speech(self, utterance: ServerUtterance, ticket: Ticket) -> Speech:
         """Opens the speech of an utterance in the slot of a granted ticket. Raises what `Synthesizer.open` raises."""
+        prepared, utterance.prepared_speech = utterance.prepared_speech, None
         request = utterance.trail.request(utterance.request)
         if (rewinding := utterance.retraction.rewinding) is not None:
             request = replace(request, past=rewinding.past, seed=rewinding.seed)
+        if prepared is not None and request is utterance.request:
+            return prepared.open(ticket.lease)
         if ticket.lease is None:
             return self.synthesizer.open(request)
         return self.synthesizer.open(request, ticket.lease)

@@ -59,6 +59,8 @@ class UtteranceSlots:
             self._termination.fail(utterance, error, message_id)
         else:
             utterance.enqueue(ticket, now_s)
+            if ticket.pending and utterance.speech is None:
+                self._factory.prepare_speech(utterance)
             self._follow_ticket(utterance, ticket, now_s)
         return not utterance.ended
 

@@ -20,7 +20,7 @@ from fakes.waiting import DEADLINE_S
 from voxgate.codecs.pcm import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from voxgate.pipeline.codec.worker_loop import FinishedBatch, run_worker_loop
 from voxgate.pipeline.errors import AtCapacity, EngineLost, EngineNotReady
-from voxgate.pipeline.interface import EngineState, SpeechRequest
+from voxgate.pipeline.interface import EngineState
 from voxgate.pipeline.ipc.codec_wire import CodecWorkerOptions, Job
 from voxgate.pipeline.ipc.engine_messages import Attach
 from voxgate.pipeline.ipc.records import HEADER, RecordFlag, pack_pcm, pack_release, unpack_records
@@ -30,7 +30,8 @@ from voxgate.pipeline.ipc.wakeup import WakeupListener
 from voxgate.pipeline.step_times import StepSummary
 from voxgate.pipeline.talker.slot_lease import SlotLease, TalkerSlotLease
 from voxgate.pipeline.talker.slot_owners import SlotOwner
-from voxgate.pipeline.voice_model import SynthesizerOptions, VoiceModel
+from voxgate.pipeline.utterance.speech import UtteranceSpeech
+from voxgate.pipeline.voice_model import PreparedUtterance, SynthesizerOptions, VoiceModel
 
 GROUPS, CODEBOOK = 16, 512
 TAIL = 2
@@ -143,7 +144,7 @@ class ToneEngine(VoiceModel):
     def lent(self) -> int:
         return len(self._leases)
 
-    def open(self, request: SpeechRequest, place: object = None) -> None:
+    def _begin(self, prepared: PreparedUtterance, place: object) -> UtteranceSpeech:
         raise NotImplementedError("only workers open speeches")
 
     async def start(self) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE_HZ, Pcm
@@ -346,6 +347,16 @@ class ToneSpeech:
         self._owner.freed(self)
 
 
+class PreparedTone(NamedTuple):
+    """A speech that was not opened yet."""
+
+    synthesizer: ToneSynthesizer
+    request: SpeechRequest
+
+    def open(self, place: LeasedSlots | None = None) -> ToneSpeech:
+        return self.synthesizer.open(self.request, place)
+
+
 class ToneSynthesizer:
     """Two voices and `slots` concurrent speeches. `lose` ends the engine."""
 
@@ -365,6 +376,8 @@ class ToneSynthesizer:
         """In the order of opening, so that a simulation is the same in every process."""
         self.speeches: list[ToneSpeech] = []
         """Every speech that was opened."""
+        self.prepared: list[PreparedTone] = []
+        """Every one that was prepared before it had a slot."""
         self.most_open = 0
         self.starts = 0
         self._state = EngineState.STARTING
@@ -413,7 +426,11 @@ class ToneSynthesizer:
             raise UnknownVoice(f"no voice {name!r} was added", param="voice")
         del self.voices[name]
 
-    def open(self, request: SpeechRequest) -> ToneSpeech:
+    def prepare(self, request: SpeechRequest) -> PreparedTone:
+        self.prepared.append(PreparedTone(self, request))
+        return self.prepared[-1]
+
+    def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> ToneSpeech:  # noqa: ARG002 - has slots of its own
         check_runs(request.past, groups=1, codebook=PITCHES, max_frames=MAX_FRAMES)
         speech = ToneSpeech(self, request)
         self.occupy(speech)
