@@ -98,6 +98,7 @@ class GatewayListener:
         self._access = access
         self._tls = tls_context(self._settings)
         self._speech_closer = SpeechCloser(admission)
+        self._factory = factory
         self.sessions = Sessions(factory, admission, self._speech_closer, observer, shared_usage)
         self._authenticator = HandshakeAuthenticator(WEBSOCKET_ENDPOINTS, access, factory, self.sessions, observer)
         self._server: Server | None = None
@@ -143,6 +144,7 @@ class GatewayListener:
     async def open(self, port: int, *, reuse_port: bool = False) -> None:
         """Listens on `port`, shared with other processes if `reuse_port`. Raises OSError when the address is in use."""
         settings = self._settings
+        self._factory.rehearse()
         await self._http.open()
         self._server = await serve_websockets(
             self._serve_connection,

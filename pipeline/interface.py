@@ -421,6 +421,9 @@ class Synthesizer(Protocol):
     async def close(self) -> None:
         """Stops every engine process; open speeches are `lost`."""
 
+    def rehearse(self, request: SpeechRequest) -> None:
+        """Processes a text as for `request`, so that patterns are compiled before the first utterance."""
+
     def prepare(self, request: SpeechRequest) -> PreparedSpeech:
         """Does of `open` what needs no slot. Holds nothing that would have to be released.
 

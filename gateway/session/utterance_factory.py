@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from voxgate.codecs.format import FormatError
+from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.errors import (
     EngineNotReady,
     UnknownLanguage,
@@ -156,6 +158,17 @@ class UtteranceFactory:
         if message.pacing == "none":
             return None
         return message.lead_ms or (most_ms if clients_buffer else self.settings.send_ahead_ms)
+
+    def rehearse(self) -> None:
+        """Processes a text and encodes silence as for an utterance without options.
+
+        The first one of a process would wait for patterns to be compiled and the encoder's library to be loaded.
+        """
+        message, settings = Start(type="start", utterance="rehearsal"), self.settings
+        request = message.request(self.default_voice, normalise=settings.normalise, trim_silence=settings.trim_silence)
+        self.synthesizer.rehearse(request)
+        with suppress(FormatError):
+            self.encoder_factory(message.format.audio_format()).push(np.zeros(FRAME_SAMPLES, np.float32))
 
     def prepare_speech(self, utterance: ServerUtterance) -> None:
         """Does of `speech` what needs no slot, while the answer to an utterance's request is on its way.

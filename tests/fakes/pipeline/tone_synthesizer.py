@@ -376,6 +376,7 @@ class ToneSynthesizer:
         """In the order of opening, so that a simulation is the same in every process."""
         self.speeches: list[ToneSpeech] = []
         """Every speech that was opened."""
+        self.rehearsed: list[SpeechRequest] = []
         self.prepared: list[PreparedTone] = []
         """Every one that was prepared before it had a slot."""
         self.most_open = 0
@@ -425,6 +426,9 @@ class ToneSynthesizer:
         if name not in self.voices or not self.voices[name].cloned:
             raise UnknownVoice(f"no voice {name!r} was added", param="voice")
         del self.voices[name]
+
+    def rehearse(self, request: SpeechRequest) -> None:
+        self.rehearsed.append(request)
 
     def prepare(self, request: SpeechRequest) -> PreparedTone:
         self.prepared.append(PreparedTone(self, request))

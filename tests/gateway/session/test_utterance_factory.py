@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes.pipeline.tone_synthesizer import ToneSynthesizer
+from fakes.virtual_time import run
 from voxgate.codecs import opus
-from voxgate.codecs.encode import PacketEncoder
+from voxgate.codecs.encode import Packet, PacketEncoder
+from voxgate.codecs.pcm import FRAME_SAMPLES, Pcm
 from voxgate.gateway.messages.client import Start
 from voxgate.gateway.session.utterance_factory import UtteranceFactory, check_configured_voices
 from voxgate.gateway.settings import Settings, SettingsError
@@ -30,6 +33,23 @@ def factory(*voices: VoiceInfo) -> UtteranceFactory:
 
 def start(**fields: Any) -> Start:
     return Start(type="start", utterance="u", **fields)
+
+
+def test_a_rehearsal_is_for_an_utterance_without_options() -> None:
+    model, encoded = ToneSynthesizer(), []
+
+    class Encoder(PacketEncoder):
+        def push(self, pcm: Pcm) -> list[Packet]:
+            encoded.append((self.format, len(pcm)))
+            return super().push(pcm)
+
+    opening = UtteranceFactory(Settings(), model, Encoder)
+    opening.rehearse()
+    run(model.start())
+    plain = opening.utterance(start(), 1)
+    assert model.rehearsed == [plain.request]
+    assert encoded == [(plain.audio_format, FRAME_SAMPLES)]
+    assert not model.speeches
 
 
 def test_names_are_case_insensitive() -> None:
