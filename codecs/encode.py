@@ -28,7 +28,10 @@ class PacketEncoder:
     def __init__(self, audio_format: OutputFormat, serial: int | None = None) -> None:
         """`serial`: of an Ogg stream; random unless given. Raises OpusUnavailable for Opus without libopus."""
         self.format = audio_format
-        self._serial = secrets.randbits(32) if serial is None else serial
+        if serial is None:
+            # Only Ogg has one, and a random number is a system call.
+            serial = secrets.randbits(32) if audio_format.codec == "ogg_opus" else 0
+        self._serial = serial
         self.true_samples = 0
         """Samples of audio at the format's rate so far; of the whole utterance after `finish`."""
         self._resampler = Resampler(SAMPLE_RATE_HZ, audio_format.sample_rate_hz)

@@ -6,19 +6,21 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from importlib.resources import files
 from pathlib import Path
 
+import pytest
 from fakes.pipeline.silent_codec_worker import SilentCodecWorker
 from fakes.waiting import until
 from voxgate.pipeline.errors import EngineNotReady
-from voxgate.pipeline.interface import EngineState, SpeechRequest
+from voxgate.pipeline.interface import EngineState, MarkupDialect, SpeechRequest
 from voxgate.pipeline.ipc.engine_messages import Attach, Attached, Message
 from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
 from voxgate.pipeline.ipc.wakeup import WakeupListener
 from voxgate.pipeline.remote_synthesizer import RemoteSynthesizer
 from voxgate.pipeline.talker.remote_engine import RemoteTalkerEngine
+from voxgate.pipeline.text.markup import filter as markup
 from voxgate.pipeline.voice_model import SynthesizerOptions
 
 DEMO = Path(str(files("voxgate.voices"))) / "demo"
@@ -55,6 +57,17 @@ class AttachScene:
 
     async def until_sent(self, done: Callable[[list[Message]], bool]) -> None:
         await until(lambda: done(self.sent))
+
+
+def test_a_rehearsal_compiles_what_an_utterance_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markup, "_INDEXES", {})
+    voice = RemoteSynthesizer(DEMO, SynthesizerOptions(), [].append)
+    request = replace(REQUEST, markup=tuple(MarkupDialect))
+    voice.rehearse(request)
+    assert list(markup._INDEXES) == [frozenset(MarkupDialect)]
+    compiled = markup._INDEXES.copy()
+    voice.prepare(request)
+    assert compiled == markup._INDEXES
 
 
 @contextlib.asynccontextmanager
