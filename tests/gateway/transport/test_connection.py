@@ -140,6 +140,29 @@ def test_a_frame_costs_one_effect_and_one_look_at_the_timers(monkeypatch: pytest
     run(scene())
 
 
+def test_a_start_moves_the_timer_without_running_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    next_effect = ServerSession.next_effect
+
+    def counted(session: ServerSession, now_s: float) -> object:
+        looks.append(now_s)
+        return next_effect(session, now_s)
+
+    async def scene() -> None:
+        async with InProcessGateway(text_idle_timeout_s=3) as gateway:
+            socket = gateway.connect()
+            await settle()
+            before, now_s = len(looks), asyncio.get_running_loop().time()
+            socket.put(type="start", utterance="a", format=PCM)
+            await settle()
+            assert len(looks) == before
+            await socket.until("error")  # it has no text to be finished with
+            assert asyncio.get_running_loop().time() - now_s == pytest.approx(3, abs=0.01)
+
+    monkeypatch.setattr(ServerSession, "next_effect", counted)
+    run(scene())
+
+
 def test_message_without_effect_does_not_wake_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
     next_effect = ServerSession.next_effect
