@@ -129,7 +129,7 @@ class StreamLane:
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
 
-    def launch(self, work: CapturedGraph[Any, object]) -> None:
+    def launch(self, work: CapturedGraph[None, object]) -> None:
         import torch
 
         with torch.cuda.stream(self._stream):
@@ -170,7 +170,7 @@ class SharedDevice:
     backbone: Callable[[int], Run]
     predictor: Callable[[int], Run]
     decoder: GpuDecoder
-    _graphs: dict[tuple[object, ...], CapturedGraph[Run, object]] = field(default_factory=dict)
+    _graphs: dict[tuple[object, ...], CapturedGraph[None, object]] = field(default_factory=dict)
     _streams: dict[tuple[str, int], torch.cuda.Stream] = field(default_factory=dict)
     _pools: dict[int, Any] = field(default_factory=dict)
 
@@ -203,14 +203,13 @@ class SharedDevice:
 
     def _graph(
         self, stream: torch.cuda.Stream, name: tuple[object, ...], make: Callable[[], Run]
-    ) -> CapturedGraph[Run, object]:
+    ) -> CapturedGraph[None, object]:
         from voxgate.pipeline.cuda.graphs import CapturedGraph, new_memory_pool
 
         key = (stream.cuda_stream, *name)
         if key not in self._graphs:
             pool = self._pools.setdefault(stream.cuda_stream, new_memory_pool())
-            # As its inputs, the graph keeps what is run, and with it the tensors that it reads.
-            self._graphs[key] = CapturedGraph.capture(lambda run: run(None), make(), stream=stream, pool=pool)
+            self._graphs[key] = CapturedGraph.capture(make(), None, stream=stream, pool=pool)
         return self._graphs[key]
 
     def _stream(self, user: str, priority: int) -> torch.cuda.Stream:

@@ -15,10 +15,15 @@ WARM_UP_ROUNDS = 2
 
 
 class CapturedGraph(Generic[Inputs, Outputs]):
-    """A captured computation. A replay reads the tensors in `inputs` and overwrites those in `outputs`."""
+    """A captured computation. A replay reads the tensors in `inputs` and overwrites those in `outputs`.
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, inputs: Inputs, outputs: Outputs) -> None:
-        self._graph = graph
+    It keeps what it was captured from, because a replay also reads the tensors that `run` holds.
+    """
+
+    def __init__(
+        self, graph: torch.cuda.CUDAGraph, run: Callable[[Inputs], Outputs], inputs: Inputs, outputs: Outputs
+    ) -> None:
+        self._graph, self._run = graph, run
         self.inputs = inputs
         self.outputs = outputs
 
@@ -46,7 +51,7 @@ class CapturedGraph(Generic[Inputs, Outputs]):
         # "thread_local": other threads may use the device during the capture.
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             outputs = run(inputs)
-        return cls(graph, inputs, outputs)
+        return cls(graph, run, inputs, outputs)
 
     def replay(self) -> Outputs:
         """Launch the kernels on the current stream; returns `outputs`, which the next replay overwrites."""

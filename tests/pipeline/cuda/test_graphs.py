@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
+from contextlib import nullcontext
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
+import torch
 from voxgate.pipeline.cuda.graphs import CapturedGraph, GraphBuckets
 
 
 def buckets(*sizes: int) -> GraphBuckets[int, int]:
-    graphs = {size: CapturedGraph(cast(Any, None), size, -size) for size in sizes}
+    graphs = {size: CapturedGraph(cast(Any, None), abs, size, -size) for size in sizes}
     return GraphBuckets(graphs)
 
 
@@ -24,3 +28,24 @@ def test_batch_above_the_largest_graph_raises_value_error() -> None:
     assert graphs.max_rows == 4
     with pytest.raises(ValueError, match="at most 4 rows, got 5"):
         graphs.smallest(5)
+
+
+class Reader:
+    """A computation that reads something of its own."""
+
+    def __call__(self, _: None) -> None:
+        pass
+
+
+def test_a_graph_keeps_what_its_computation_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("current_stream", "synchronize", "CUDAGraph"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    for name in ("stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **__: nullcontext())
+    reader = Reader()
+    kept = weakref.ref(reader)
+    graph = CapturedGraph.capture(reader, None, stream=MagicMock())
+    del reader
+    assert kept() is not None
+    del graph
+    assert kept() is None
