@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from contextlib import nullcontext
 from typing import Any, cast
-from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -30,6 +29,11 @@ def test_batch_above_the_largest_graph_raises_value_error() -> None:
         graphs.smallest(5)
 
 
+class Stream:
+    def wait_stream(self, other: Stream) -> None:
+        pass
+
+
 class Reader:
     """A computation that reads something of its own."""
 
@@ -38,13 +42,14 @@ class Reader:
 
 
 def test_a_graph_keeps_what_its_computation_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("current_stream", "synchronize", "CUDAGraph"):
-        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     for name in ("stream", "graph"):
         monkeypatch.setattr(torch.cuda, name, lambda *_, **__: nullcontext())
     reader = Reader()
     kept = weakref.ref(reader)
-    graph = CapturedGraph.capture(reader, None, stream=MagicMock())
+    graph = CapturedGraph.capture(reader, None, stream=cast(Any, Stream()))
     del reader
     assert kept() is not None
     del graph
