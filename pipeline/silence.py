@@ -26,7 +26,7 @@ _MARGIN_WINDOWS = 3
 def quiet_frames(pcm: Pcm) -> NDArray[np.bool_]:
     """Returns which frames of float32 [n * 1920] are silent: bool [n]."""
     frames = pcm.reshape(-1, FRAME_SAMPLES)
-    quiet: NDArray[np.bool_] = np.add.reduce(np.square(frames, dtype=np.float64), axis=1) < _QUIET_FRAME
+    quiet: NDArray[np.bool_] = np.einsum("ij,ij->i", frames, frames) < _QUIET_FRAME
     return quiet
 
 
