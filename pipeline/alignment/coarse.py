@@ -155,8 +155,8 @@ def _deviation_cost(measured: Vector, mean: Vector, spread: Vector) -> Vector:
 
 def _hop_power(pcm: Pcm) -> Vector:
     """Mean square of each hop."""
-    hops = pcm.reshape(-1, HOP_SAMPLES).astype(np.float64)
-    power: Vector = np.einsum("ij,ij->i", hops, hops) / HOP_SAMPLES
+    hops = pcm.reshape(-1, HOP_SAMPLES)
+    power: Vector = np.einsum("ij,ij->i", hops, hops).astype(np.float64) / HOP_SAMPLES
     return power
 
 

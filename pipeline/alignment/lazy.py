@@ -17,7 +17,7 @@ from ..interface import WordTime
 from .scorer import Codes, Features
 from .word_timing import NO_CODES, KnownWord, WordAligner
 
-_BATCH_FRAMES = 4
+_BATCH_FRAMES = 8
 """Frames processed at a time: fewer, longer batches cost less, and words are committed after each."""
 
 
