@@ -176,6 +176,8 @@ class Connection:
             return
         finally:
             self._wake_at(math.inf)
+            # A speech that is still read sets no timer for a writer that has ended.
+            self._next_wake_s = -math.inf
 
     async def _perform_due(self) -> float:
         """Performs the effects that are due; returns when the writer is to look again, without an event."""

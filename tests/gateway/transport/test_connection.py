@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.gateway.packet_encoder import FakeEncoder, s16le
 from fakes.gateway.websocket import FakeSocket
 from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesizer, tone_pcm
-from fakes.virtual_time import run, settle
+from fakes.virtual_time import VirtualTimeLoop, run, settle
 from voxgate.codecs.format import OutputFormat
 from voxgate.codecs.pcm import FRAME_MS, FRAME_SAMPLES
 from voxgate.gateway.access.caller import Caller
@@ -161,6 +163,34 @@ def test_a_start_moves_the_timer_without_running_the_writer(monkeypatch: pytest.
 
     monkeypatch.setattr(ServerSession, "next_effect", counted)
     run(scene())
+
+
+def test_no_timer_outlives_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the socket is lost, while the speech is read and closed."""
+    timers: list[asyncio.TimerHandle] = []
+    call_at = VirtualTimeLoop.call_at
+
+    def noted(loop: VirtualTimeLoop, when: float, wake: Callable[..., object], *args: Any, **more: Any) -> object:
+        timer = call_at(loop, when, wake, *args, **more)
+        if getattr(wake, "__func__", None) is asyncio.Event.set:
+            timers.append(timer)
+        return timer
+
+    async def scene(lost_s: float) -> None:
+        async with InProcessGateway(ToneScript(frame_s=0.02, close_s=0.5)) as gateway:
+            socket = gateway.connect()
+            say(socket, "a", TEXT)
+            await asyncio.sleep(lost_s)
+            socket.disconnect()
+            await settle()
+            now_s = asyncio.get_running_loop().time()
+            assert not [timer for timer in timers if not timer.cancelled() and timer.when() > now_s]
+
+    monkeypatch.setattr(VirtualTimeLoop, "call_at", noted)
+    for step in range(60):
+        timers.clear()
+        run(scene(step * 0.007))
+    assert timers
 
 
 def test_message_without_effect_does_not_wake_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
