@@ -142,13 +142,21 @@ def test_a_frame_costs_one_effect_and_one_look_at_the_timers(monkeypatch: pytest
     run(scene())
 
 
-def test_a_start_moves_the_timer_without_running_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+def note_looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Returns the times at which writers look for effects."""
     looks: list[float] = []
     next_effect = ServerSession.next_effect
 
-    def counted(session: ServerSession, now_s: float) -> object:
+    def noted(session: ServerSession, now_s: float) -> object:
         looks.append(now_s)
         return next_effect(session, now_s)
+
+    monkeypatch.setattr(ServerSession, "next_effect", noted)
+    return looks
+
+
+def test_a_start_moves_the_timer_without_running_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = note_looks(monkeypatch)
 
     async def scene() -> None:
         async with InProcessGateway(text_idle_timeout_s=3) as gateway:
@@ -161,7 +169,6 @@ def test_a_start_moves_the_timer_without_running_the_writer(monkeypatch: pytest.
             await socket.until("error")  # it has no text to be finished with
             assert asyncio.get_running_loop().time() - now_s == pytest.approx(3, abs=0.01)
 
-    monkeypatch.setattr(ServerSession, "next_effect", counted)
     run(scene())
 
 
@@ -194,12 +201,7 @@ def test_no_timer_outlives_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_message_without_effect_does_not_wake_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[float] = []
-    next_effect = ServerSession.next_effect
-
-    def counted(session: ServerSession, now_s: float) -> object:
-        looks.append(now_s)
-        return next_effect(session, now_s)
+    looks = note_looks(monkeypatch)
 
     async def scene() -> None:
         async with InProcessGateway() as gateway:
@@ -212,7 +214,6 @@ def test_message_without_effect_does_not_wake_the_writer(monkeypatch: pytest.Mon
                 await settle()
             assert len(looks) - before <= 1
 
-    monkeypatch.setattr(ServerSession, "next_effect", counted)
     run(scene())
 
 
