@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +124,6 @@ class Dictionary(DictionaryEntry):
         return replace(self, versions=(*kept, _new_version(rules)))
 
 
-@lru_cache(1024)
 def default_id(owner: str) -> str:
     """The id of the default dictionary of an owner, so that it is found without a search."""
     return "pd_" + hashlib.sha256(f"{DEFAULT_NAME} {owner}".encode()).hexdigest()[:20]
@@ -143,7 +141,7 @@ class DictionaryStore:
     def change_mark(self, id: str) -> tuple[int, int] | None:
         """A value that changes with the dictionary's file; None without one that can be found. Takes microseconds."""
         try:
-            stat = os.stat(self._file(id))  # noqa: PTH116 - as `_file`
+            stat = self._path(id).stat()
         except (OSError, UnknownDictionary):
             return None
         return stat.st_ino, stat.st_mtime_ns
@@ -210,13 +208,9 @@ class DictionaryStore:
                 yield entry
 
     def _path(self, id: str) -> Path:
-        return Path(self._file(id))
-
-    def _file(self, id: str) -> str:
-        """As `_path`: a start looks for a dictionary, and joining paths takes longer than that."""
         if not _ID.fullmatch(id):
             raise UnknownDictionary(f"there is no pronunciation dictionary {id[:64]!r}", param="dictionaries")
-        return f"{self.folder}/{id}{_SUFFIX}"
+        return self.folder / f"{id}{_SUFFIX}"
 
     def _write(self, dictionary: Dictionary) -> None:
         handle, draft = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".draft")
