@@ -173,9 +173,7 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
             "logprobs_tensors num_nans num_rejected num_sampled sampled_token_ids",
         ),
         RequiredNames("vllm.v1.worker.gpu.states:RequestState", "device max_num_reqs prefill_len"),
-    ),
-    # `frame_rows.py` does for rows of frames what the scheduler would do.
-    "frame rows": (
+        # `frame_rows.py` does for rows of frames what the scheduler would do.
         RequiredNames(
             "vllm.v1.core.sched.scheduler:Scheduler",
             "block_size kv_cache_manager max_model_len max_num_scheduled_tokens requests running schedule "
@@ -228,47 +226,16 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
     ),
 }
 
-INPUT_BATCH_FIELDS = frozenset(
-    [
-        "req_ids",
-        "num_reqs",
-        "num_reqs_after_padding",
-        "idx_mapping",
-        "idx_mapping_np",
-        "expanded_idx_mapping",
-        "expanded_local_pos",
-        "num_scheduled_tokens",
-        "num_tokens",
-        "num_tokens_after_padding",
-        "num_draft_tokens",
-        "num_draft_tokens_per_req",
-        "num_admitted_draft_tokens",
-        "query_start_loc",
-        "query_start_loc_np",
-        "seq_lens",
-        "seq_lens_cpu_upper_bound",
-        "dcp_local_seq_lens",
-        "num_computed_tokens_np",
-        "prefill_len_np",
-        "num_computed_prefill_tokens_np",
-        "is_prefilling_np",
-        "has_prefill",
-        "prefill_runs_as_decode_np",
-        "decode_graph_eligible",
-        "max_seq_len_np",
-        "max_query_len",
-        "input_ids",
-        "positions",
-        "is_padding",
-        "logits_indices",
-        "cu_num_logits",
-        "cu_num_logits_np",
-        "has_structured_output_reqs",
-        "prompt_lens",
-        "fast_prefill",
-        "pcp",
-    ]
+_INPUT_BATCH = RequiredNames(
+    "vllm.v1.worker.gpu.input_batch:InputBatch",
+    "req_ids num_reqs num_reqs_after_padding idx_mapping idx_mapping_np expanded_idx_mapping expanded_local_pos "
+    "num_scheduled_tokens num_tokens num_tokens_after_padding num_draft_tokens num_draft_tokens_per_req "
+    "num_admitted_draft_tokens query_start_loc query_start_loc_np seq_lens seq_lens_cpu_upper_bound "
+    "dcp_local_seq_lens num_computed_tokens_np prefill_len_np num_computed_prefill_tokens_np is_prefilling_np "
+    "has_prefill prefill_runs_as_decode_np decode_graph_eligible max_seq_len_np max_query_len input_ids positions "
+    "is_padding logits_indices cu_num_logits cu_num_logits_np has_structured_output_reqs prompt_lens fast_prefill pcp",
 )
+INPUT_BATCH_FIELDS = frozenset(_INPUT_BATCH.names.split())
 """Fields of the input batch that fast input preparation fills; those of vLLM 0.33.0."""
 
 T = TypeVar("T")
@@ -281,8 +248,7 @@ def check(device: str, source: Path | None = None) -> None:
     """
     if source is None and (reason := refusal(device)):
         raise EngineError(reason)
-    of_device = ("cpu",) if device == "cpu" else ("gpu", "frame rows")
-    if missing := missing_names(("front", "engine", "model", *of_device), source):
+    if missing := missing_names(("front", "engine", "model", "cpu" if device == "cpu" else "gpu"), source):
         raise unsupported(missing)
 
 
