@@ -234,8 +234,8 @@ class Utterance:
 
     async def wait_for_interrupt_answer(self) -> None:
         """Waits until a pending interrupt, if any, was answered or failed. Used by the session."""
-        if self._interrupt_answer is not None and not self._interrupt_answer.done():
-            await asyncio.wait({self._interrupt_answer}, timeout=INTERRUPT_TIMEOUT_S)
+        if (pending := self._pending_interrupt) is not None:
+            await asyncio.wait({pending}, timeout=INTERRUPT_TIMEOUT_S)
 
     # Events
 
@@ -311,8 +311,8 @@ class Utterance:
 
     async def _repeat_interrupt(self) -> None:
         """A gateway goes on with the utterance: sends it the interrupt that the former one has not answered."""
-        answer, self._moved = self._interrupt_answer, False
-        if self._interrupt is not None and answer is not None and not answer.done():
+        self._moved = False
+        if self._interrupt is not None and self._pending_interrupt is not None:
             await self._send(self._interrupt)
 
     # From the session's reader
@@ -346,18 +346,14 @@ class Utterance:
                     _settle(self._retractions.popleft(), event)
             case Interrupted():
                 self._take_interrupted(event)
-                if self._interrupt_answer is not None and not self._interrupt_answer.done():
-                    self._interrupt_answer.set_result(event)
+                _settle(self._interrupt_answer, event)
             case Continued():
                 self._continuity.rewind(event)
                 self._end_hold()
-                if self._continue_answer is not None and not self._continue_answer.done():
-                    self._continue_answer.set_result(event)
+                _settle(self._continue_answer, event)
             case Done():
                 self._continuity.check_complete(event, self.format)
                 self.done = event
-            case _:
-                pass
         if self._moved and isinstance(event, Audio | Done):
             await self._repeat_interrupt()
         if self._aside is None or not isinstance(event, Audio | Done):
@@ -383,10 +379,8 @@ class Utterance:
         self._events.close(error)
         self._end_hold()
         self._fail_retractions(error)
-        for answer in (self._interrupt_answer, self._continue_answer):
-            if answer is not None and not answer.done():
-                answer.set_exception(error)
-                answer.exception()  # an error that nothing waits for is not to be logged
+        _settle(self._interrupt_answer, error)
+        _settle(self._continue_answer, error)
 
     # Holds
 
@@ -414,10 +408,9 @@ class Utterance:
         self.interrupted = self.held
         self._end_hold()
         self._events.close()
-        self._fail_retractions(SpeechError("utterance_ended", "the utterance is not held any more"))
-        if self._continue_answer is not None and not self._continue_answer.done():
-            self._continue_answer.set_exception(SpeechError("utterance_ended", "the utterance is not held any more"))
-            self._continue_answer.exception()  # as in `fail`
+        over = SpeechError("utterance_ended", "the utterance is not held any more")
+        self._fail_retractions(over)
+        _settle(self._continue_answer, over)
 
     def _end_hold(self) -> None:
         if self._hold_timer is not None:
@@ -452,8 +445,8 @@ class Utterance:
             if error.code in AFTER_END_CODES and self.held is not None:
                 self._let_go()
                 return
-        elif answers and self._interrupt_answer is not None and not self._interrupt_answer.done():
-            self._interrupt_answer.set_exception(error)
+        elif answers and (pending := self._pending_interrupt) is not None:
+            _settle(pending, error)
             self._hold_refused()
         if error.code in (FRAGMENT_REFUSED_CODE, *AFTER_END_CODES) or (refused and self._survives(call, number)):
             if error.code not in AFTER_END_CODES and call not in CONTROL_CALLS:
@@ -495,12 +488,12 @@ class Utterance:
             raise self._failure or lost from None
 
 
-def _settle(answer: asyncio.Future[T], result: T | Exception) -> None:
-    """Gives a call its answer, or its error, which need not be looked at."""
-    if answer.done():
+def _settle(answer: asyncio.Future[T] | None, result: T | Exception) -> None:
+    """Gives a call that waits its answer, or its error."""
+    if answer is None or answer.done():
         return
     if isinstance(result, Exception):
         answer.set_exception(result)
-        answer.exception()
+        answer.exception()  # an error that nothing waits for is not to be logged
     else:
         answer.set_result(result)
