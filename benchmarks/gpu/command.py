@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from voxgate.codecs.pcm import FRAME_MS
 from voxgate.loadtest.plan import LoadStep
 from voxgate.loadtest.processes import measure_step
 from voxgate.loadtest.results import StepFigures
@@ -32,9 +34,10 @@ from .report import GpuReport, SizeResult, gateways_plot, latency_plot, markdown
 
 UTTERANCE_FRAMES = 63
 """Five seconds."""
-LISTENER_FRAMES = 150
-"""Twelve seconds, for listeners that are all there at once."""
-LISTENERS_ARRIVE_S = 6.0
+UNPACED_FRAMES = 150
+"""Twelve seconds."""
+SENTENCE_FRAMES = 150
+"""Frames that the text of one sentence permits, by the default limits of a voice."""
 MIN_UTTERANCES = 30
 """A rate lasts until so many utterances are expected, so that its 95th percentile is not the maximum."""
 UNPACED_S = 20.0
@@ -68,6 +71,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="128,256,384",
         help="concurrent listeners, rising until a step fails, then once between (default: %(default)s)",
     )
+    add("--listener-seconds", type=int, default=12, help="speech of each listener (default: %(default)s)")
+    add("--arrive-seconds", type=float, default=6.0, help="time in which all listeners arrive (default: %(default)s)")
     add("--unpaced", default="64,256", help="concurrent utterances without pacing (default: %(default)s)")
     add(
         "--voice",
@@ -208,7 +213,7 @@ async def measure_loads(
                 for loads in voices:
                     await loads.arrivals(rate, seconds)
             for loads in voices:
-                await loads.most_listeners(numbers(parsed.listeners))
+                await loads.most_listeners(numbers(parsed.listeners), parsed.listener_seconds, parsed.arrive_seconds)
             for count in numbers(parsed.unpaced):
                 for loads in voices:
                     await loads.unpaced(count)
@@ -262,13 +267,16 @@ class FleetLoads:
         seconds = max(seconds, MIN_UTTERANCES / rate_per_s)
         await self._run(f"{rate_per_s:g}/s", rate_per_s=rate_per_s, seconds=seconds, frames=UTTERANCE_FRAMES)
 
-    async def most_listeners(self, counts: Sequence[int]) -> int:
-        """Tries rising numbers of listeners per gateway until one fails, then one between; returns the last to pass."""
+    async def most_listeners(self, counts: Sequence[int], seconds: int, arrive_s: float) -> int:
+        """Tries rising numbers of listeners per gateway until one fails, then one between; returns the last to pass.
+
+        Each listens for `seconds`; all arrive within `arrive_s`.
+        """
         best = 0
         for count in counts:
-            if not await self._listeners(count):
+            if not await self._listeners(count, seconds, arrive_s):
                 between = (best + count) // 2
-                if best and await self._listeners(between):
+                if best and await self._listeners(between, seconds, arrive_s):
                     best = between
                 break
             best = count
@@ -278,22 +286,23 @@ class FleetLoads:
         """Keeps `count` utterances per gateway active, each made as fast as possible."""
         count *= self._multiple
         await self._run(
-            f"{count} unpaced", streams=count, seconds=UNPACED_S, frames=LISTENER_FRAMES, spread_s=0.5, paced=False
+            f"{count} unpaced", streams=count, seconds=UNPACED_S, frames=UNPACED_FRAMES, spread_s=0.5, paced=False
         )
 
-    async def _listeners(self, count: int) -> bool:
-        arrive_s = LISTENERS_ARRIVE_S
+    async def _listeners(self, count: int, seconds: int, arrive_s: float) -> bool:
         count *= self._multiple
+        frames = seconds * 1000 // FRAME_MS
         step = await self._run(
-            f"{count} listeners", streams=count, seconds=arrive_s, frames=LISTENER_FRAMES, spread_s=arrive_s
-        )
+            f"{count} listeners", streams=count, seconds=arrive_s, frames=frames, spread_s=arrive_s,
+            sentences=math.ceil(frames / SENTENCE_FRAMES),
+        )  # fmt: skip  # one argument list
         return not (step.refused or step.failed or step.utterances_with_underruns[BUFFER_MS])
 
-    async def _run(self, name: str, *, frames: int, paced: bool = True, **load: Any) -> StepFigures:
+    async def _run(self, name: str, *, frames: int, paced: bool = True, sentences: int = 1, **load: Any) -> StepFigures:
         name += self._suffix
         voice = NAME if self._suffix else ""
         options = TargetOptions(self._fleet.url, voice=voice, frames=frames, paced=paced)
-        plan = LoadStep("voxgate", options, sentences=1, words_per_s=0, seed=1 + len(self._rows), **load)
+        plan = LoadStep("voxgate", options, sentences=sentences, words_per_s=0, seed=1 + len(self._rows), **load)
         step = await measure_step(name, plan, self._processes, server_pids=self._fleet.pids, memory=False)
         self._rows.append(step)
         self._save()

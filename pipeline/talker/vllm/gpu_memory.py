@@ -24,8 +24,8 @@ MAX_SLOTS = 1600
 """Slots of a GPU with memory for more: above 1,400 listeners an H200 cannot keep up (`docs/benchmarks.md`)."""
 SLOT_GRANULE = 16
 """The number of slots is a multiple of it: Triton compiles kernels once more for sizes that are not."""
-SLOT_POSITIONS = 512
-"""Cached positions of each slot that decide how many slots there are: some 38 seconds of speech in all at once."""
+SLOT_POSITIONS = 440
+"""Cached positions of each slot that decide how many slots there are: some 34 seconds of speech in all at once."""
 CACHED_POSITIONS = 768
 """Cached positions per slot that the engine takes if there is room: some 58 seconds of speech in all slots at once."""
 CODEC_STREAM_BYTES = 2_700_000

@@ -142,7 +142,7 @@ async def test_listener_counts_rise_until_one_fails(
     saved: list[int] = []
     rows: list[StepFigures] = []
     loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: saved.append(len(rows)))
-    assert await loads.most_listeners([100, 200, 400]) == best
+    assert await loads.most_listeners([100, 200, 400], 12, 6.0) == best
     assert [load.streams for load in clients.loads] == tried
     assert saved == list(range(1, len(tried) + 1)), "figures are not saved after each load"
 
@@ -156,12 +156,15 @@ async def test_loads_have_duration_and_pace(monkeypatch: pytest.MonkeyPatch) -> 
     await loads.arrivals(20, 8.0)
     await loads.arrivals(1, 8.0)
     await loads.unpaced(64)
-    arrivals, rare, unpaced = clients.loads[1:]
+    await loads.most_listeners([40], 60, 30.0)
+    arrivals, rare, unpaced, listeners = clients.loads[1:]
     assert (arrivals.rate_per_s, arrivals.seconds) == (20, 8.0)
     assert (arrivals.options.frames, arrivals.options.paced) == (63, True)
     assert (rare.rate_per_s, rare.seconds) == (1, 30.0), "too few utterances"
     assert (unpaced.streams, unpaced.options.paced) == (64, False)
-    assert [row.load for row in rows] == ["20/s", "1/s", "64 unpaced"], "the warm-up is not reported"
+    assert (listeners.streams, listeners.seconds, listeners.spread_s) == (40, 30.0, 30.0)
+    assert (listeners.options.frames, listeners.sentences) == (750, 5), "the text is too short for the speech"
+    assert [row.load for row in rows][:3] == ["20/s", "1/s", "64 unpaced"], "the warm-up is not reported"
 
 
 async def test_loads_in_the_cloned_voice_are_compared_with_those_in_a_named_one(
@@ -205,7 +208,7 @@ async def test_load_is_multiplied_by_the_number_of_gateways(monkeypatch: pytest.
     rows: list[StepFigures] = []
     loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None, 4)
     await loads.arrivals(20, 8.0)
-    assert await loads.most_listeners([200, 300]) == 250, "per gateway"
+    assert await loads.most_listeners([200, 300], 12, 6.0) == 250, "per gateway"
     await loads.unpaced(64)
     arrivals, *listeners, unpaced = clients.loads
     assert arrivals.rate_per_s == 80
