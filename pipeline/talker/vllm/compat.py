@@ -181,13 +181,23 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
         ),
         RequiredNames("vllm.v1.core.kv_cache_manager:KVCacheBlocks", "get_block_ids"),
         RequiredNames("vllm.v1.core.kv_cache_manager:KVCacheManager", "allocate_slots"),
+        # `shared_prompts.py` gives requests pages that others have computed.
+        RequiredNames("vllm.v1.core.block_pool:BlockPool", "free_blocks touch"),
+        RequiredNames(
+            "vllm.v1.core.kv_cache_manager:KVCacheManager", "coordinator create_kv_cache_blocks get_computed_blocks"
+        ),
+        RequiredNames("vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator", "single_type_managers"),
+        RequiredNames(
+            "vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager",
+            "add_local_computed_blocks enable_caching req_to_blocks",
+        ),
         RequiredNames(
             "vllm.v1.core.sched.output:CachedRequestData",
             "new_block_ids num_computed_tokens num_output_tokens req_ids",
         ),
         RequiredNames(
             "vllm.v1.core.sched.output:SchedulerOutput",
-            "num_scheduled_tokens scheduled_cached_reqs total_num_scheduled_tokens",
+            "num_scheduled_tokens scheduled_cached_reqs scheduled_new_reqs total_num_scheduled_tokens",
         ),
         RequiredNames("vllm.v1.outputs:ModelRunnerOutput", "req_id_to_index sampled_token_ids"),
         RequiredNames(
@@ -398,6 +408,44 @@ def allocate_page(scheduler: Scheduler, request: Request) -> tuple[list[int], ..
     assert pages is not None, "no page of the cache is free"
     added: tuple[list[int], ...] = pages.get_block_ids(allow_none=True)
     return added
+
+
+def offer_pages(scheduler: Scheduler, find: Callable[[Request], Sequence[Any]]) -> None:
+    """Has requests that begin take over the pages that `find` returns, as if vLLM's own cache of prefixes had them."""
+    manager = scheduler.kv_cache_manager
+    (group,) = manager.coordinator.single_type_managers
+    add = group.add_local_computed_blocks
+
+    def get_computed_blocks(request: Request, *_: Any) -> tuple[Any, int, int]:
+        found = list(find(request))
+        return manager.create_kv_cache_blocks((found,)), len(found) * scheduler.block_size, 0
+
+    def add_local_computed_blocks(*args: Any, **kwargs: Any) -> None:
+        # Without its cache of prefixes vLLM accepts no such pages; with it, it would keep a hash of every page.
+        group.enable_caching = True
+        try:
+            add(*args, **kwargs)
+        finally:
+            group.enable_caching = False
+
+    manager.get_computed_blocks = get_computed_blocks
+    group.add_local_computed_blocks = add_local_computed_blocks
+
+
+def pages_of(scheduler: Scheduler, request: Request) -> Sequence[Any]:
+    """The pages of a request, in order."""
+    (group,) = scheduler.kv_cache_manager.coordinator.single_type_managers
+    return tuple(group.req_to_blocks[request.request_id])
+
+
+def hold_pages(scheduler: Scheduler, pages: Sequence[Any]) -> None:
+    """Keeps pages until `drop_pages`, also when no request has them any more."""
+    scheduler.kv_cache_manager.block_pool.touch(pages)
+
+
+def drop_pages(scheduler: Scheduler, pages: Sequence[Any]) -> None:
+    """Ends `hold_pages`."""
+    scheduler.kv_cache_manager.block_pool.free_blocks(reversed(pages))
 
 
 def preempt(scheduler: Scheduler, request: Request, now_s: float) -> None:

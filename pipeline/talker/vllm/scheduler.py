@@ -25,6 +25,7 @@ from ...step_times import MIN_SAMPLES, StepShape, StepTimer, StepTimes, order_wa
 from .compat import AsyncScheduler, Scheduler, free_pages, preempt, set_token_ids
 from .config import EngineConfig
 from .frame_rows import FrameRowScheduling
+from .shared_prompts import SharedPromptScheduling
 
 if TYPE_CHECKING:
     from .compat import Request
@@ -338,7 +339,7 @@ class CreditScheduler(CreditScheduling, Scheduler):
     """For engines that schedule each step after the one before it (CPU)."""
 
 
-class CreditAsyncScheduler(JustInTimeScheduling, FrameRowScheduling, AsyncScheduler):
+class CreditAsyncScheduler(JustInTimeScheduling, SharedPromptScheduling, FrameRowScheduling, AsyncScheduler):
     """For engines that schedule a step while the one before it runs (CUDA)."""
 
 
