@@ -15,7 +15,6 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -173,13 +172,11 @@ class WakeupQueue:
     """Replaces the `queue.Queue` that vLLM's loop waits for; has the methods of it that vLLM calls.
 
     One or more notifications since the last `get` count as one item, `wakeup_item`. Any thread may put items in; one
-    takes them out. `address`: the abstract socket that `WakeupSender` connects to. `wake_at_s` returns the time of
-    `time.monotonic` at which a waiting `get` returns `wakeup_item` without a notification; None for no such time.
+    takes them out. `address`: the abstract socket that `WakeupSender` connects to.
     """
 
-    def __init__(self, address: str, wakeup_item: Any, wake_at_s: Callable[[], float | None] = lambda: None) -> None:
+    def __init__(self, address: str, wakeup_item: Any) -> None:
         self._wakeup_item = wakeup_item
-        self._wake_at_s = wake_at_s
         self._items: deque[Any] = deque()
         self._item_event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._listener = WakeupListener(address)
@@ -201,11 +198,8 @@ class WakeupQueue:
         while not self._items:
             if not block:
                 raise queue.Empty
-            now_s, due_s = time.monotonic(), self._wake_at_s()
-            if due_s is not None and now_s >= due_s:
-                return self._wakeup_item
-            spinning = now_s - self._notified_s < SPIN_S
-            for descriptor, _ in self._poll.poll(0 if spinning else None if due_s is None else due_s - now_s):
+            spinning = time.monotonic() - self._notified_s < SPIN_S
+            for descriptor, _ in self._poll.poll(0 if spinning else None):
                 if descriptor == self._item_event:
                     with suppress(BlockingIOError):
                         os.eventfd_read(self._item_event)

@@ -95,7 +95,7 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
     ),
     # The engine's loop, whose input queue is replaced, and its scheduler, which is subclassed.
     "engine": (
-        RequiredNames("vllm.v1.engine.core:EngineCoreProc", "input_queue process_input_sockets scheduler vllm_config"),
+        RequiredNames("vllm.v1.engine.core:EngineCoreProc", "input_queue process_input_sockets vllm_config"),
         RequiredNames("vllm.v1.engine:EngineCoreRequestType", "WAKEUP"),
         RequiredNames("vllm.v1.core.sched.async_scheduler:AsyncScheduler"),
         RequiredNames(
@@ -380,9 +380,7 @@ def install_wakeup_queue(address_of: Callable[[Any], str]) -> None:
 
     def process_input_sockets(core: Any, *args: Any, **kwargs: Any) -> None:
         # The engine's loop begins only after this thread has reported that it is ready.
-        core.input_queue = WakeupQueue(
-            address_of(core.vllm_config), (EngineCoreRequestType.WAKEUP, None), lambda: core.scheduler.wake_at_s
-        )
+        core.input_queue = WakeupQueue(address_of(core.vllm_config), (EngineCoreRequestType.WAKEUP, None))
         begin(core, *args, **kwargs)
 
     # vLLM loads its plugins more than once in a process.

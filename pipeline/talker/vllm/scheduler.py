@@ -39,11 +39,6 @@ _LIKELY_READY = 16
 """Requests that are looked at before all others, for one that may step."""
 _BUDGET_INTERVAL_S = 1.0
 """Seconds between computations of the largest batch within the budget."""
-JOINT_STEP_S = 0.01
-"""Seconds between the orders of steps that are made only for frames that can wait: a quarter of the interval in which
-one group after the other gets credit (`pipeline/credit.py`), of up to four frames each."""
-PATIENT_FRAMES = 3
-"""Frames ahead of playback from which the next one can wait: what was heard is known to a round, two frames late."""
 
 
 class CreditScheduling(_SchedulerBase):
@@ -68,8 +63,6 @@ class CreditScheduling(_SchedulerBase):
         self._steps_scheduled = self._steps_finished = 0
         self._pending_releases: deque[tuple[int, bytes]] = deque()
         """Reports, each with the number of steps that must have finished before it is sent."""
-        self.wake_at_s: float | None = None
-        """When the engine's loop has to look again without a notification; None for no such time."""
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Schedules a step of the generations that may take one."""
@@ -137,11 +130,7 @@ class CreditScheduling(_SchedulerBase):
             return True
         # Those that stepped last come last, and mostly go on.
         likely = self.running[-_LIKELY_READY:]
-        return any(self._step_due(*self._state(requests)) for requests in (likely, self.running))
-
-    def _step_due(self, computed: NDArray[np.int64], rows: NDArray[np.int64]) -> bool:
-        """Whether any of these generations needs a step now."""
-        return bool(may_step(computed, rows).any())
+        return any(may_step(*self._state(requests)).any() for requests in (likely, self.running))
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
         """Ends aborted requests, between steps, and answers the markers among their names (`ipc/records.py`)."""
@@ -295,35 +284,13 @@ class CreditScheduling(_SchedulerBase):
 
 
 class JustInTimeScheduling(CreditScheduling):
-    """Schedules each step as late as possible; vLLM takes in new requests between the wait and the `schedule` call.
-
-    Frames that can wait are made together, every `JOINT_STEP_S`, or in a step that another generation needs. Otherwise
-    each would take a step of its own, and an utterance that begins would more often find the device busy.
-    """
-
-    _joint_s = 0.0
-    """When the next step is due for generations that can wait."""
+    """Schedules each step as late as possible; vLLM takes in new requests between the wait and the `schedule` call."""
 
     def has_requests(self) -> bool:
         """Waits until the next step has to be scheduled, then answers."""
         if (wait_s := order_wait_s(self._timer, time.monotonic())) > 0:
             time.sleep(wait_s)
-        self.wake_at_s = None
         return super().has_requests()
-
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """Schedules a step of all generations that may take one, those that could wait among them."""
-        self._joint_s = time.monotonic() + JOINT_STEP_S
-        return super().schedule(*args, **kwargs)
-
-    def _step_due(self, computed: NDArray[np.int64], rows: NDArray[np.int64]) -> bool:
-        ready = may_step(computed, rows)
-        if not ready.any():
-            return False
-        if time.monotonic() < self._joint_s and can_wait(computed, rows)[ready].all():
-            self.wake_at_s = self._joint_s
-            return False
-        return True
 
     def _shape(self, scheduler_output: Any) -> StepShape | None:
         positions = scheduler_output.total_num_scheduled_tokens
@@ -361,12 +328,6 @@ def may_step(computed: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np
     has_text = (frame + rows[:, Field.TEXT_LEAD] < rows[:, Field.TEXT_LEN]) | (rows[:, Field.CLOSED] != 0)
     ready: NDArray[np.bool_] = (frame < 0) | ((frame < rows[:, Field.CREDIT]) & has_text)
     return ready
-
-
-def can_wait(computed: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether the next step of each generation can wait for others: its listener has enough audio ahead, bool [n]."""
-    patient: NDArray[np.bool_] = (rows[:, Field.PACED] != 0) & (frames_ahead(computed, rows) >= PATIENT_FRAMES)
-    return patient
 
 
 def frames_ahead(computed: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:

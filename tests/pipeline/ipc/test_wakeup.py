@@ -101,26 +101,6 @@ def test_items_are_returned_in_order_and_end_the_wait(address: str) -> None:
     assert got.get(timeout=DEADLINE_S) == "wake up"
 
 
-def test_wait_ends_without_a_notification_at_a_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, looks, due_s = [100.0], [], [100.25]
-    queued = WakeupQueue(address, "wake up", lambda: due_s[0])
-
-    class Poll:
-        def poll(self, timeout: float | None) -> list[tuple[int, int]]:
-            looks.append(timeout)
-            now_s[0] += 0.125
-            return []
-
-    monkeypatch.setattr(wakeup.time, "monotonic", lambda: now_s[0])
-    queued._poll = Poll()
-    assert queued.get() == "wake up"
-    assert looks == [0.25, 0.125]
-    with pytest.raises(queue.Empty):
-        queued.get(block=False)
-    queued.put_nowait("an item")
-    assert queued.get() == "an item"
-
-
 def test_queue_polls_for_a_moment_after_notification(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, looks = [100.0], []
     queued, sender = WakeupQueue(address, "wake up"), WakeupSender(address)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S
 from voxgate.pipeline.step_times import MIN_SAMPLES, StepShape, StepTimer, order_wait_s, step_shape
-from voxgate.pipeline.talker.vllm.scheduler import JOINT_STEP_S, PATIENT_FRAMES
 
 FRAMES = 63
 FIRST, AHEAD = 8, 25
@@ -28,20 +27,13 @@ class Speech:
     made: int = 0
     first_s: float = math.inf
 
-    def heard(self, now_s: float) -> int:
-        """Frames heard at the last round."""
-        round_s = (now_s - self.offset_s) // INTERVAL_S * INTERVAL_S + self.offset_s
-        return max(0, int(1000 * (round_s - self.first_s) / FRAME_MS))
-
     def may_step(self, now_s: float) -> bool:
         """Its credit is what was heard at the last round, and as much again; one frame until that was made."""
         if self.first_s == math.inf:
             return not self.made
-        heard = self.heard(now_s)
+        round_s = (now_s - self.offset_s) // INTERVAL_S * INTERVAL_S + self.offset_s
+        heard = max(0, int(1000 * (round_s - self.first_s) / FRAME_MS))
         return self.made < min(FRAMES, heard + min(AHEAD, FIRST + heard))
-
-    def can_wait(self, now_s: float) -> bool:
-        return self.first_s < math.inf and self.made - self.heard(now_s) >= PATIENT_FRAMES
 
 
 @dataclass
@@ -57,11 +49,8 @@ class Device:
         return 1000 * sorted(self.firsts_s)[int(0.95 * len(self.firsts_s))]
 
 
-def simulate(rate_per_s: float, *, just_in_time: bool = True, groups: int = GPU_GROUPS, joint: bool = True) -> Device:
-    """vLLM's loop: schedules a step while another runs, then waits for the older one.
-
-    `joint`: frames that can wait are made together.
-    """
+def simulate(rate_per_s: float, *, just_in_time: bool, groups: int) -> Device:
+    """vLLM's loop: schedules a step while another runs, then waits for the older one."""
     chance, device = random.Random(1), Device([])
     timer: StepTimer[StepShape] = StepTimer(MIN_SAMPLES)
     arrivals, due_s = [], 0.0
@@ -69,16 +58,13 @@ def simulate(rate_per_s: float, *, just_in_time: bool = True, groups: int = GPU_
         arrivals.append(due_s := due_s + chance.expovariate(rate_per_s))
     speeches: list[Speech] = []
     flying: list[tuple[float, list[Speech]]] = []
-    now_s = free_s = joint_s = 0.0
+    now_s = free_s = 0.0
     while now_s < SECONDS:
         if just_in_time and (wait_s := order_wait_s(timer, now_s)):
             now_s += wait_s + 0.0005 * chance.random()
         while arrivals[0] <= now_s:
             speeches.append(Speech(arrivals.pop(0), INTERVAL_S / groups * chance.randrange(groups)))
-        ready = [speech for speech in speeches if speech.may_step(now_s)]
-        waits = joint and now_s < joint_s and all(speech.can_wait(now_s) for speech in ready)
-        if ready and not waits:
-            joint_s = now_s + JOINT_STEP_S
+        if ready := [speech for speech in speeches if speech.may_step(now_s)]:
             prompts = sum(not speech.made for speech in ready)
             positions = len(ready) + (PROMPT - 1) * prompts
             timer.ordered(ready, now_s, step_shape(len(ready), positions))
@@ -94,7 +80,7 @@ def simulate(rate_per_s: float, *, just_in_time: bool = True, groups: int = GPU_
             if len(flying) < 2:
                 continue
         elif not flying:
-            now_s = min(arrivals[0], now_s + 0.0005)
+            now_s = min(arrivals[0], now_s + 0.001)
             continue
         over_s, made = flying.pop(0)
         now_s = max(now_s, over_s) + 0.0003
@@ -109,19 +95,12 @@ def simulate(rate_per_s: float, *, just_in_time: bool = True, groups: int = GPU_
 
 def test_just_in_time_scheduling_shortens_first_frame_latency() -> None:
     for rate_per_s in (10, 60):
-        early, late = (simulate(rate_per_s, just_in_time=late, joint=False) for late in (False, True))
+        early, late = (simulate(rate_per_s, just_in_time=late, groups=GPU_GROUPS) for late in (False, True))
         assert late.p95_ms < early.p95_ms - 0.4
         # The device idles hardly longer.
         assert late.idle_s < early.idle_s + 0.02 * SECONDS
 
 
 def test_staggered_credit_shortens_first_frame_latency() -> None:
-    together, in_turn = (simulate(60, groups=groups) for groups in (1, GPU_GROUPS))
+    together, in_turn = (simulate(60, just_in_time=True, groups=groups) for groups in (1, GPU_GROUPS))
     assert in_turn.p95_ms < 0.8 * together.p95_ms
-
-
-def test_joint_steps_are_fewer_and_shorten_first_frame_latency() -> None:
-    for rate_per_s in (10, 20):
-        alone, joint = (simulate(rate_per_s, joint=joint) for joint in (False, True))
-        assert joint.steps < 0.85 * alone.steps
-        assert joint.p95_ms < alone.p95_ms

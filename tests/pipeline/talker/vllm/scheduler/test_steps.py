@@ -10,7 +10,7 @@ from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, RecordFlag, unpack_re
 from voxgate.pipeline.ipc.slot_tables import Field
 from voxgate.pipeline.step_times import ORDER_MARGIN_S
 from voxgate.pipeline.talker.vllm import scheduler as scheduling
-from voxgate.pipeline.talker.vllm.scheduler import JOINT_STEP_S, PATIENT_FRAMES, JustInTimeScheduling
+from voxgate.pipeline.talker.vllm.scheduler import JustInTimeScheduling
 
 from .scheduler_harness import PREFIX, SHAPE, FakeRequest, Order, PlainScheduler, SchedulerHarness
 
@@ -134,70 +134,10 @@ class JustInTimePlainScheduler(JustInTimeScheduling, GrammarPlainScheduler):
     pass
 
 
-@pytest.fixture
-def just_in_time(harness: SchedulerHarness) -> JustInTimePlainScheduler:
-    scheduler = JustInTimePlainScheduler(SimpleNamespace(additional_config=harness.config.as_additional_config()))
-    harness.scheduler._reports.close()
-    harness.scheduler = scheduler
-    return scheduler
-
-
-def test_generations_far_ahead_of_playback_wait_for_a_joint_step(
-    harness: SchedulerHarness, just_in_time: JustInTimePlainScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [10.0]
-    monkeypatch.setattr(scheduling.time, "monotonic", lambda: clock[0])
-    harness.tables.control[:, Field.PACED] = 1
-    run_generations(harness, far=PATIENT_FRAMES, near=PATIENT_FRAMES - 1)
-    harness.hold(1)
-    assert just_in_time.has_requests(), "the last step was long ago"
-    assert just_in_time.schedule() == ["far"]
-    assert not just_in_time.has_requests()
-    assert just_in_time.wake_at_s == 10.0 + JOINT_STEP_S
-    clock[0] = just_in_time.wake_at_s
-    assert just_in_time.has_requests()
-    assert just_in_time.wake_at_s is None
-    # A generation that cannot wait takes the others along.
-    just_in_time.schedule()
-    clock[0] += JOINT_STEP_S / 2
-    harness.tables.control[1, Field.CREDIT] = 100
-    assert just_in_time.has_requests()
-    assert sorted(just_in_time.schedule()) == ["far", "near"]
-
-
-@pytest.mark.parametrize(("paced", "lead"), [(0, 20), (1, PATIENT_FRAMES - 1)], ids=["unpaced", "short of audio"])
-def test_other_generations_do_not_wait(
-    harness: SchedulerHarness,
-    just_in_time: JustInTimePlainScheduler,
-    monkeypatch: pytest.MonkeyPatch,
-    paced: int,
-    lead: int,
-) -> None:
-    monkeypatch.setattr(scheduling.time, "monotonic", lambda: 10.0)
-    harness.tables.control[:, Field.PACED] = paced
-    run_generations(harness, only=lead)
-    just_in_time.schedule()
-    assert just_in_time.has_requests()
-    assert just_in_time.wake_at_s is None
-
-
-def test_generation_that_begins_does_not_wait(
-    harness: SchedulerHarness, just_in_time: JustInTimePlainScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scheduling.time, "monotonic", lambda: 10.0)
-    harness.tables.control[:, Field.PACED] = 1
-    run_generations(harness, far=20)
-    just_in_time.schedule()
-    assert not just_in_time.has_requests()
-    just_in_time.running.append(FakeRequest("new", 2))
-    assert just_in_time.has_requests()
-
-
 def test_next_step_is_scheduled_late_and_includes_new_request(
-    just_in_time: JustInTimePlainScheduler, monkeypatch: pytest.MonkeyPatch
+    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps of 10 ms, each prepared in 1 ms."""
-    scheduler = just_in_time
     clock = [0.0]
     slept: list[float] = []
 
@@ -208,6 +148,7 @@ def test_next_step_is_scheduled_late_and_includes_new_request(
 
     monkeypatch.setattr(scheduling.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(scheduling.time, "sleep", sleep)
+    scheduler = JustInTimePlainScheduler(SimpleNamespace(additional_config=harness.config.as_additional_config()))
     scheduler.running = [FakeRequest("a", 0)]
 
     def launch() -> Order:
@@ -227,3 +168,4 @@ def test_next_step_is_scheduled_late_and_includes_new_request(
     assert scheduler.has_requests(), "it waits once per step"
     assert len(slept) == 1
     assert launch() == ["a", "new"]
+    scheduler._reports.close()
