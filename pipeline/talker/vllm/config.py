@@ -12,6 +12,8 @@ from .gpu_memory import GpuMemoryPlan
 
 _KEY = "voxgate"
 """Key in `additional_config`."""
+_STEP_POSITIONS = 2048
+"""Positions of a step with vLLM's kernels, whose graphs hold no prompts: the prompts of a few hundred utterances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,14 @@ class EngineConfig:
     def graph_sizes(self) -> list[int]:
         """Rows of the steps that a GPU runs as one graph, ascending."""
         return backbone_graph_sizes(self.shape.rows, voxgate_kernels=self.options.voxgate_kernels)
+
+    @property
+    def step_positions(self) -> int:
+        """Most positions of prompts and frames of a GPU's step; the rest of a longer prompt is computed in the next ones.
+
+        No more than the largest graph holds, where graphs hold prompts: without a graph a step takes twice as long.
+        """
+        return self.graph_sizes[-1] if self.options.voxgate_kernels else max(_STEP_POSITIONS, 2 * self.shape.rows)
 
     def connect_reports(self) -> ReportSender:
         """A sender of reports; every thread that sends needs its own."""

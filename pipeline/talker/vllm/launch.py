@@ -37,10 +37,6 @@ log = logging.getLogger(__name__)
 MEMORY_UTILIZATION = 0.01
 """Share of the GPU's memory that vLLM wants to see free at its start, to no effect besides: this project sets the size
 of the cache, from what is free, and other programs may hold the rest."""
-MAX_BATCHED_TOKENS = 2048
-"""Positions of prompts and frames that one step computes with vLLM's kernels, whose graphs hold no prompts. With those of
-this package it is what the largest graph holds; longer prompts are computed in parts."""
-
 DESCRIPTORS_NEEDED = 64
 """File descriptors for the sockets, pipes and polls of vLLM's front, while clients open connections as well."""
 
@@ -146,9 +142,7 @@ def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
         "attention_backend": compat.ATTENTION_BACKEND if asks else None,
         "kv_cache_memory_bytes": config.memory.cache,
         "gpu_memory_utilization": MEMORY_UTILIZATION,
-        "max_num_batched_tokens": (
-            config.graph_sizes[-1] if config.options.voxgate_kernels else max(MAX_BATCHED_TOKENS, 2 * config.shape.rows)
-        ),
+        "max_num_batched_tokens": config.step_positions,
         # It would import FlashInfer and run the model for seconds, and no step has a kernel of FlashInfer's.
         "enable_flashinfer_autotune": False,
     }

@@ -14,7 +14,7 @@ import pytest
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import CheckpointError, EngineError
 from voxgate.pipeline.ipc.slot_tables import TableShape
-from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions
+from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions, GpuOptions
 from voxgate.pipeline.talker.vllm.launch import (
     DESCRIPTORS_NEEDED,
     check_descriptor_limit,
@@ -144,3 +144,16 @@ def test_limit_of_the_container_counts(tmp_path: Path) -> None:
     assert host_memory_bytes(limit) > free / 2
     limit.write_text("1000000\n")
     assert host_memory_bytes(limit) == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("slots", "voxgate_kernels", "positions"),
+    [(16, True, 128), (300, True, 512), (1120, True, 1120), (16, False, 2048)],
+)
+def test_steps_with_prompts_stay_within_the_largest_graph_that_holds_them(
+    checkpoint: TalkerCheckpoint, slots: int, voxgate_kernels: bool, positions: int
+) -> None:
+    options = EngineOptions(slots=slots, device="cuda", gpu=GpuOptions(voxgate_kernels=voxgate_kernels))
+    config = config_of(checkpoint)
+    config = replace(config, options=options, shape=replace(config.shape, slots=slots))
+    assert config.step_positions == positions
