@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def base_folder(demo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("base")
     for file in demo_folder.iterdir():
         if file.name != "config.json":
-            os.symlink(file, folder / file.name)
+            (folder / file.name).symlink_to(file)
     config = json.loads((demo_folder / "config.json").read_text()) | {"tts_model_type": "base"}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
