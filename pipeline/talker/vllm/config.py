@@ -103,7 +103,7 @@ class EngineConfig:
 
     @property
     def step_positions(self) -> int:
-        """Most positions, of prompts and frames, of a GPU's step; what is left of a prompt is computed in the next ones.
+        """Most positions of prompts and frames of a GPU's step; what is left of a prompt is computed in the next ones.
 
         No more than the largest graph holds, where graphs hold prompts: without a graph a step takes twice as long.
         """
