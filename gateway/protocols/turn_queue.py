@@ -56,7 +56,8 @@ class TurnQueue:
 
         `numbers` are those of the names; queues of one socket share them.
         """
-        self._start = start
+        self.start = start
+        """May change between turns."""
         self._waiting: deque[SpeechTurn] = deque()
         self._numbers = itertools.count(1) if numbers is None else numbers
         self.live: SpeechTurn | None = None
@@ -147,7 +148,7 @@ class TurnQueue:
             return
         if not turn.requested:
             turn.requested = True
-            yield self._start(turn.name)
+            yield self.start(turn.name)
         text, turn.held_text = turn.held_text, ""
         turn.characters += len(text)
         yield Text(type="text", utterance=turn.name, text=text)

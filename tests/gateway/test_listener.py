@@ -160,6 +160,30 @@ async def test_ended_sessions_are_freed_without_a_collection(abort: bool) -> Non
         gc.enable()
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/speak?model=ada&encoding=linear16&sample_rate=24000",
+        "/v2/speak?model=ada&encoding=linear16&sample_rate=24000&mip_opt_out=false",
+        "/v1/text-to-speech/ada/stream-input?output_format=pcm_24000",
+        "/v1/text-to-speech/ada/multi-stream-input?output_format=pcm_24000",
+        "/tts/websocket?cartesia_version=2025-04-16",
+    ],
+)
+async def test_protocols_of_closed_sockets_are_freed_without_a_collection(path: str) -> None:
+    gc.disable()
+    try:
+        async with gateway() as served:
+            async with connect(f"ws://127.0.0.1:{served.port}{path}"):
+                await until(lambda: served._listener.sessions)
+                (session,) = served._listener.sessions
+                ended = weakref.ref(session._protocol)
+                del session
+            await until(lambda: ended() is None)
+    finally:
+        gc.enable()
+
+
 async def test_refused_handshake_takes_no_place() -> None:
     """Its client may keep the connection for a second, which others need not wait for."""
     async with gateway(sockets=1) as served:

@@ -143,7 +143,7 @@ class Deepgram(WireProtocol):
     def __init__(self, options: DeepgramOptions) -> None:
         self.voice = options.voice
         self._options = options
-        self._turns = TurnQueue(lambda name: self._options.start(name))
+        self._turns = TurnQueue(options.start)
         self._closing = False
 
     def receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:

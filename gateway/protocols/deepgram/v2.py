@@ -71,6 +71,7 @@ class DeepgramV2(Deepgram):
             return json_message(
                 type="ConfigureFailure", code="SPEED_NOT_SUPPORTED", field=refused.param, description=refused.message
             )
+        self._turns.start = self._options.start
         return json_message(type="ConfigureSuccess", applied={"speed": speed})
 
     def _greeting(self) -> ProtocolOutput:
