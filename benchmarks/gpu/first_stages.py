@@ -141,7 +141,7 @@ def watch_gateway(llm: Any) -> None:
 
 def watch_engine(worker_of_vllm: Any) -> None:
     """Wraps the calls of the engine's process; the argument is vLLM's worker. To be called once."""
-    from voxgate.pipeline.talker.vllm.scheduler import CreditScheduling
+    from voxgate.pipeline.talker.vllm.scheduler.credit import CreditScheduling
 
     core, executor = engine_classes()
     after(core, "preprocess_add_request", "engine_received", lambda got, *_: [_epoch(got[0].request_id)])

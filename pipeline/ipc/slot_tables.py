@@ -175,6 +175,12 @@ class SlotTables:
         finally:
             os.close(descriptor)
 
+    def beginning(self, slot: int, positions: int) -> tuple[bytes, bytes]:
+        """What the first positions of a prompt depend on besides the text to be spoken: their rows of `prefix`, bytes,
+        and the speaker vector if one of them is marked SPEAKER."""
+        prefix = self.prefix[slot, :positions]
+        return prefix.tobytes(), self.speaker[slot].tobytes() if (prefix[:, 1] == SPEAKER).any() else b""
+
 
 def check_store_order(machine: str) -> None:
     """Raises EngineError unless other processors see the stores of `machine` in program order."""

@@ -26,7 +26,7 @@ from enum import Enum, auto
 
 import numpy as np
 
-from ..ipc.slot_tables import SPEAKER, Field, SlotTables
+from ..ipc.slot_tables import Field, SlotTables
 
 REFILL_DELAY_S = 0.05
 """Seconds until claimed rows are replaced, several at a time: a step with prompts delays every generation."""
@@ -49,9 +49,8 @@ class PromptPrefix:
         positions, text_lead = (int(tables.control[slot, field]) for field in (Field.PREFIX_LEN, Field.TEXT_LEAD))
         if tables.control[slot, Field.PAST_FRAMES] or text_lead > 0 or not 0 < positions <= MAX_PREFIX_POSITIONS:
             return None
-        prefix = tables.prefix[slot, :positions]
-        speaker = tables.speaker[slot].tobytes() if (prefix[:, 1] == SPEAKER).any() else b""
-        return cls(prefix.tobytes(), positions, text_lead, speaker)
+        prefix, speaker = tables.beginning(slot, positions)
+        return cls(prefix, positions, text_lead, speaker)
 
     def write(self, tables: SlotTables, row: int) -> None:
         """Writes the prefix into a row that the engine does not read."""

@@ -173,18 +173,18 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
             "logprobs_tensors num_nans num_rejected num_sampled sampled_token_ids",
         ),
         RequiredNames("vllm.v1.worker.gpu.states:RequestState", "device max_num_reqs prefill_len"),
-        # `frame_rows.py` does for rows of frames what the scheduler would do.
+        # `scheduler/frame_rows.py` does for rows of frames what the scheduler would do.
         RequiredNames(
             "vllm.v1.core.sched.scheduler:Scheduler",
             "block_size kv_cache_manager max_model_len max_num_scheduled_tokens requests running schedule "
             "update_from_output",
         ),
         RequiredNames("vllm.v1.core.kv_cache_manager:KVCacheBlocks", "get_block_ids"),
-        RequiredNames("vllm.v1.core.kv_cache_manager:KVCacheManager", "allocate_slots"),
-        # `shared_prompts.py` gives requests pages that others have computed.
+        # `scheduler/shared_prefixes.py` gives requests pages that others have computed.
         RequiredNames("vllm.v1.core.block_pool:BlockPool", "free_blocks touch"),
         RequiredNames(
-            "vllm.v1.core.kv_cache_manager:KVCacheManager", "coordinator create_kv_cache_blocks get_computed_blocks"
+            "vllm.v1.core.kv_cache_manager:KVCacheManager",
+            "allocate_slots coordinator create_kv_cache_blocks get_computed_blocks",
         ),
         RequiredNames("vllm.v1.core.kv_cache_coordinator:KVCacheCoordinator", "single_type_managers"),
         RequiredNames(

@@ -105,7 +105,7 @@ class EngineConfig:
     def step_positions(self) -> int:
         """Most positions of prompts and frames of a GPU's step; what is left of a prompt is computed in the next ones.
 
-        No more than the largest graph holds, where graphs hold prompts: without a graph a step takes twice as long.
+        No more than the largest graph holds, where graphs hold prompts: a larger step runs kernel by kernel.
         """
         return self.graph_sizes[-1] if self.options.voxgate_kernels else max(_STEP_POSITIONS, 2 * self.shape.rows)
 

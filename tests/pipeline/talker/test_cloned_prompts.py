@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.asyncio(loop_scope="module")]
 
 REFERENCE = "the train leaves at nine, and it rained all night, so please take a seat and wait for the others."
 FRAMES = 50
-"""Of the recording: the text to be spoken begins beside them."""
+"""Frames of the recording. They outnumber its text tokens, so the prompt contains the first tokens to be spoken."""
 SENTENCES = ("hello.", "yes, of course.", "she plays the violin.", "it rained all night.")
 CAP = 12
 

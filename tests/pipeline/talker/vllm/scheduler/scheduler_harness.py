@@ -12,7 +12,7 @@ from typing import Any
 from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, RecordFlag, unpack_records
 from voxgate.pipeline.ipc.slot_tables import CONTROL_COLUMNS, Field, SlotTables, TableShape
 from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions
-from voxgate.pipeline.talker.vllm.scheduler import CreditScheduling
+from voxgate.pipeline.talker.vllm.scheduler.credit import CreditScheduling
 
 PREFIX = 9
 SHAPE = TableShape(slots=4, prefix=16, text=16, frames=16, groups=16, hidden=8, prefilled_prompts=2)

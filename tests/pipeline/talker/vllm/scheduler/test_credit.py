@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from voxgate.pipeline.ipc.slot_tables import Field
-from voxgate.pipeline.talker.vllm.scheduler import may_step as may_step_each
+from voxgate.pipeline.talker.vllm.scheduler.credit import may_step as may_step_each
 
 from .scheduler_harness import PREFIX, FakeRequest, SchedulerHarness, row
 

@@ -9,8 +9,8 @@ import pytest
 from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, RecordFlag, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field
 from voxgate.pipeline.step_times import ORDER_MARGIN_S
-from voxgate.pipeline.talker.vllm import scheduler as scheduling
-from voxgate.pipeline.talker.vllm.scheduler import JustInTimeScheduling
+from voxgate.pipeline.talker.vllm.scheduler import credit as scheduling
+from voxgate.pipeline.talker.vllm.scheduler.credit import JustInTimeScheduling
 
 from .scheduler_harness import PREFIX, SHAPE, FakeRequest, Order, PlainScheduler, SchedulerHarness
 

@@ -3,7 +3,7 @@
 vLLM's scheduler treats every request as if it could have a prompt, drafts, a grammar or log probabilities: 18 us of
 Python per row and step, 9 ms of a step of 512 rows. For a row that makes one more frame all of it comes down to a few
 counters, and a page of the cache every few frames. vLLM does not see these rows during a call, as it does not see held
-ones (`scheduler.py`), and gets all others: prompts, requests near their limits, the first and the last token of each,
+ones (`credit.py`), and gets all others: prompts, requests near their limits, the first and the last token of each,
 preempted ones, and everything when pages are short.
 """
 
@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .compat import allocate_page, free_pages
+from ..compat import allocate_page, free_pages
 
 if TYPE_CHECKING:
-    from .compat import AsyncScheduler as _SchedulerBase
-    from .compat import Request
+    from ..compat import AsyncScheduler as _SchedulerBase
+    from ..compat import Request
 else:
     _SchedulerBase = object
 

@@ -1,4 +1,4 @@
-"""`SharedPromptScheduling` in vLLM's own scheduler: whose keys and values each page holds, over random requests."""
+"""`SharedPrefixScheduling` in vLLM's own scheduler: whose keys and values each page holds, over random requests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Cache:
     """An engine, its slots' tables, and of which request each position of its pages is."""
 
     def __init__(self, config: Any, tables: SlotTables, path: str, pages: int) -> None:
-        from voxgate.pipeline.talker.vllm.frame_rows import FrameRowScheduling
-        from voxgate.pipeline.talker.vllm.shared_prompts import SharedPromptScheduling
+        from voxgate.pipeline.talker.vllm.scheduler.frame_rows import FrameRowScheduling
+        from voxgate.pipeline.talker.vllm.scheduler.shared_prefixes import SharedPrefixScheduling
 
         options = EngineConfig("nowhere", EngineOptions(), SHAPE, path, (), "", os.getpid())
         config.additional_config = options.as_additional_config()
-        self.engine = Engine(config, pages, SharedPromptScheduling, FrameRowScheduling)
+        self.engine = Engine(config, pages, SharedPrefixScheduling, FrameRowScheduling)
         self.scheduler = self.engine.scheduler
         self._tables = tables
         self._content: dict[tuple[int, int], object] = {}

@@ -1,4 +1,4 @@
-"""Pages of the cache that utterances with the same beginning of their prompt share.
+"""Prefix caching: utterances whose prompts begin alike share the pages of the cache that hold the beginning.
 
 The positions before an utterance's text are the same for every utterance in a cloned voice, or with one instruction.
 The first utterance that computes them leaves them behind; later ones take their whole pages over and compute what
@@ -13,21 +13,21 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...ipc.slot_tables import SPEAKER, Field, SlotTables
-from .compat import drop_pages, free_pages, hold_pages, offer_pages, pages_of
-from .config import EngineConfig
+from ....ipc.slot_tables import Field, SlotTables
+from ..compat import drop_pages, free_pages, hold_pages, offer_pages, pages_of
+from ..config import EngineConfig
 
 if TYPE_CHECKING:
-    from .compat import AsyncScheduler as _SchedulerBase
-    from .compat import Request
+    from ..compat import AsyncScheduler as _SchedulerBase
+    from ..compat import Request
 else:
     _SchedulerBase = object
 
-MAX_SHARED_PROMPTS = 64
+MAX_SHARED_PREFIXES = 64
 """Beginnings of prompts that are kept: those used last."""
 
 
-class SharedPromptScheduling(_SchedulerBase):
+class SharedPrefixScheduling(_SchedulerBase):
     """Mixed into a scheduler of vLLM's: keeps pages of prompts, and gives all of them up when pages are short."""
 
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
@@ -61,7 +61,7 @@ class SharedPromptScheduling(_SchedulerBase):
             return
         self._shared[beginning] = pages = pages_of(self, request)[:count]
         hold_pages(self, pages)
-        if len(self._shared) > MAX_SHARED_PROMPTS:
+        if len(self._shared) > MAX_SHARED_PREFIXES:
             drop_pages(self, self._shared.popitem(last=False)[1])
 
     def _beginning_of(self, request: Request) -> tuple[int, bytes]:
@@ -71,9 +71,7 @@ class SharedPromptScheduling(_SchedulerBase):
         count = positions // self.block_size
         if not count:
             return 0, b""
-        prefix = self._prompt_tables.prefix[slot, : count * self.block_size]
-        speaker = self._prompt_tables.speaker[slot].tobytes() if (prefix[:, 1] == SPEAKER).any() else b""
-        return count, prefix.tobytes() + speaker
+        return count, b"".join(self._prompt_tables.beginning(slot, count * self.block_size))
 
     def _give_up_if_short(self) -> None:
         needed = len(self.running)

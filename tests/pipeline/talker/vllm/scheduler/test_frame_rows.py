@@ -18,7 +18,7 @@ pytestmark = pytest.mark.engine
 def test_steps_and_state_equal_those_of_vllm(vllm_config: Any, seed: int, pages: int) -> None:
     """Prompts of several steps, holds, aborts, ends, the longest requests; with few pages, preempted requests."""
     chance = random.Random(seed)
-    from voxgate.pipeline.talker.vllm.frame_rows import FrameRowScheduling
+    from voxgate.pipeline.talker.vllm.scheduler.frame_rows import FrameRowScheduling
 
     own, plain = Engine(vllm_config, pages, FrameRowScheduling), Engine(vllm_config, pages)
     for number in range(STEPS):

@@ -19,17 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 from voxgate.codecs.pcm import FRAME_MS
 
-from ...ipc.records import HEARTBEAT, HEARTBEAT_MARKER, pack_prefill, pack_release, pack_step, parse_release_marker
-from ...ipc.slot_tables import Field
-from ...step_times import MIN_SAMPLES, StepShape, StepTimer, StepTimes, order_wait_s, step_shape
-from .compat import AsyncScheduler, Scheduler, free_pages, preempt, set_token_ids
-from .config import EngineConfig
+from ....ipc.records import HEARTBEAT, HEARTBEAT_MARKER, pack_prefill, pack_release, pack_step, parse_release_marker
+from ....ipc.slot_tables import Field
+from ....step_times import MIN_SAMPLES, StepShape, StepTimer, StepTimes, order_wait_s, step_shape
+from ..compat import AsyncScheduler, Scheduler, free_pages, preempt, set_token_ids
+from ..config import EngineConfig
 from .frame_rows import FrameRowScheduling
-from .shared_prompts import SharedPromptScheduling
+from .shared_prefixes import SharedPrefixScheduling
 
 if TYPE_CHECKING:
-    from .compat import Request
-    from .compat import Scheduler as _SchedulerBase
+    from ..compat import Request
+    from ..compat import Scheduler as _SchedulerBase
 else:
     _SchedulerBase = object
 
@@ -306,7 +306,7 @@ class CreditScheduler(CreditScheduling, Scheduler):
     """For engines that schedule each step after the one before it (CPU)."""
 
 
-class CreditAsyncScheduler(JustInTimeScheduling, SharedPromptScheduling, FrameRowScheduling, AsyncScheduler):
+class CreditAsyncScheduler(JustInTimeScheduling, SharedPrefixScheduling, FrameRowScheduling, AsyncScheduler):
     """For engines that schedule a step while the one before it runs (CUDA)."""
 
 

@@ -1,0 +1,1 @@
+"""Which utterances take part in the next step: schedulers for vLLM's engine."""
