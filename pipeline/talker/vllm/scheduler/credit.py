@@ -35,7 +35,7 @@ else:
 
 _STEP_BUDGET_S = FRAME_MS / 1000
 """A step may take as long as the audio of one frame plays."""
-_LIKELY_READY = 16
+_LIKELY_READY = 64
 """Requests that are looked at before all others, for one that may step."""
 _BUDGET_INTERVAL_S = 1.0
 """Seconds between computations of the largest batch within the budget."""
@@ -60,6 +60,8 @@ class CreditScheduling(_SchedulerBase):
         """Prefill requests that run for their successor's slot by now."""
         self._beginning: set[str] = set()
         """Requests of generations that have not made a frame in their slot."""
+        self._has_step = False
+        """Whether a step was found, and since then none was scheduled or finished and no request ended."""
         self._steps_scheduled = self._steps_finished = 0
         self._pending_releases: deque[tuple[int, bytes]] = deque()
         """Reports, each with the number of steps that must have finished before it is sent."""
@@ -67,6 +69,7 @@ class CreditScheduling(_SchedulerBase):
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Schedules a step of the generations that may take one."""
         now_s = time.monotonic()
+        self._has_step = False
         ready, held = self._split()
         if len(ready) > (largest := self._largest_batch(now_s)):
             ready, late = ready[:largest], ready[largest:]
@@ -96,6 +99,7 @@ class CreditScheduling(_SchedulerBase):
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Takes in a finished step; reports its duration if it made nothing but frames."""
         now_s = time.monotonic()
+        self._has_step = False
         seconds = self._timer.finished(scheduler_output, now_s)
         # vLLM forgets the requests that end with this step.
         requests = self.requests.copy()
@@ -116,11 +120,15 @@ class CreditScheduling(_SchedulerBase):
         return None
 
     def has_requests(self) -> bool:
-        """Whether the engine's loop has anything to do; it sleeps otherwise."""
-        if self._has_work():
-            return True
-        self._timer.idle()
-        return False
+        """Whether the engine's loop has anything to do; it sleeps otherwise.
+
+        The loop asks twice before each step: a step that was found is not looked for again.
+        """
+        if not self._has_step:
+            self._has_step = self._has_work()
+        if not self._has_step:
+            self._timer.idle()
+        return self._has_step
 
     def _has_work(self) -> bool:
         if not super().has_requests():
@@ -129,11 +137,12 @@ class CreditScheduling(_SchedulerBase):
         if self.has_finished_requests() or waiting > len(self._preempted()[1]):
             return True
         # Those that stepped last come last, and mostly go on.
-        likely = self.running[-_LIKELY_READY:]
-        return any(may_step(*self._state(requests)).any() for requests in (likely, self.running))
+        likely, others = self.running[-_LIKELY_READY:], self.running[:-_LIKELY_READY]
+        return any(may_step(*self._state(requests)).any() for requests in (likely, others) if requests)
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
         """Ends aborted requests, between steps, and answers the markers among their names (`ipc/records.py`)."""
+        self._has_step = False
         result = super().finish_requests(request_ids, finished_status)
         names = [request_ids] if isinstance(request_ids, str) else request_ids or ()
         for name in names:
@@ -181,12 +190,13 @@ class CreditScheduling(_SchedulerBase):
         """
         slots = np.array([request.prompt_token_ids[0] for request in requests], np.int64)
         computed = np.array([request.num_computed_tokens or next_position(request) for request in requests], np.int64)
+        rows = self._control[slots]
         if self._prefill_rows:
-            successors = self._control[slots, Field.SUCCESSOR] - 1
-            for at in np.flatnonzero(successors >= 0):
-                self._hand_over(requests[at], int(successors[at]))
-                slots[at] = successors[at]
-        return computed, self._control[slots]
+            for at in rows[:, Field.SUCCESSOR].nonzero()[0].tolist():
+                successor = int(rows[at, Field.SUCCESSOR]) - 1
+                self._hand_over(requests[at], successor)
+                rows[at] = self._control[successor]
+        return computed, rows
 
     # A full cache
 

@@ -101,6 +101,36 @@ def test_engine_sleeps_when_all_are_held(harness: SchedulerHarness) -> None:
     assert harness.scheduler.has_requests()
 
 
+def test_step_is_looked_for_once_until_it_is_scheduled_or_a_request_ends(
+    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler, looks = harness.scheduler, []
+    look = scheduler._state
+    monkeypatch.setattr(scheduler, "_state", lambda requests: looks.append(len(requests)) or look(requests))
+    harness.run(FakeRequest("a", 0))
+    assert scheduler.has_requests()
+    assert scheduler.has_requests()
+    assert looks == [1]
+    harness.hold(0)
+    scheduler.finish_requests(["b"], None)
+    assert not scheduler.has_requests()
+    harness.tables.control[0, Field.CREDIT] = 5
+    assert scheduler.has_requests(), "a step that was not found is looked for again"
+    scheduler.schedule()
+    harness.hold(0)
+    assert not scheduler.has_requests()
+
+
+@pytest.mark.parametrize("at", [0, 99])
+def test_one_of_many_requests_keeps_engine_awake(harness: SchedulerHarness, at: int) -> None:
+    harness.hold(0)
+    harness.run(*(FakeRequest(f"{number}", number == at) for number in range(100)))
+    assert harness.scheduler.has_requests()
+    harness.hold(1)
+    harness.scheduler.finish_requests([], None)
+    assert not harness.scheduler.has_requests()
+
+
 def test_engine_sleeps_without_requests(harness: SchedulerHarness) -> None:
     assert not harness.scheduler.has_requests()
 
