@@ -180,7 +180,23 @@ def test_step_of_frames_is_prepared_without_vllm(lean: Any) -> None:
     assert states[batch.logits_indices].tolist() == states[:3].tolist()
     pages, places = runner.prepare_attn(batch)
     assert pages[0][0, :3].tolist() == [17, 18, 19]
-    assert places.tolist() == [[19 * PAGE + 8, 34 * PAGE + 4, 1 * PAGE + 5, -1]]
+    assert [each.tolist() for each in places] == [[19 * PAGE + 8, 34 * PAGE + 4, 1 * PAGE + 5, -1]]
+
+
+def test_step_of_the_same_size_has_its_own_requests(lean: Any) -> None:
+    runner = Runner()
+    ours = lean(runner)
+    ours.install()
+    first = runner.prepare(order(c=1, e=1), graph(4))
+    runner.prepare(order(c=1, e=1, a=1), graph(4))
+    second = runner.prepare(order(a=1, f=1), graph(4))
+    assert (first.req_ids, second.req_ids) == (["c", "e"], ["a", "f"])
+    assert first.idx_mapping_np.tolist() == [2, 4]
+    assert second.idx_mapping_np.tolist() == second.idx_mapping.tolist() == [0, 5]
+    assert second.query_start_loc.tolist() == second.query_start_loc_np.tolist() == [0, 1, 2, 2, 2]
+    assert second.seq_lens_cpu_upper_bound.tolist() == [PROMPT + 1, 17, 0, 0]
+    pages, _ = runner.prepare_attn(second)
+    assert pages[0][:, 0].tolist() == [1, 41, 0, 0]
 
 
 def test_other_steps_are_prepared_by_vllm(lean: Any) -> None:

@@ -7,8 +7,8 @@ all inputs follow from the rows' entries in the runner's tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,19 @@ _STEPS_IN_FLIGHT = 4
 """Steps whose row numbers the device may still have to read; vLLM has two in flight."""
 
 
+@dataclass(frozen=True, slots=True)
+class _BatchSize:
+    """What batches of one size have in common: views of the runner's buffers and constants.
+
+    `fields`: those of the input batch that do not depend on its requests; `pages` and `cache_slots`: what vLLM's
+    `prepare_attn` returns, one tensor per cache.
+    """
+
+    fields: Mapping[str, Any]
+    pages: tuple[Tensor, ...]
+    cache_slots: tuple[Tensor, ...]
+
+
 class FastInputPreparation:
     """Replaces `prepare_inputs` and `prepare_attn` of vLLM's runner for graph steps of frames alone.
 
@@ -45,7 +58,10 @@ class FastInputPreparation:
         self._zeros = torch.zeros(max_rows, dtype=torch.int32, device=device)
         self._counts_np = np.arange(max_rows + 1, dtype=np.int32)
         self._ones_np = np.ones(max_rows, np.int32)
-        self._prepared: Any = None
+        self._sizes: dict[tuple[int, int, int], _BatchSize] = {}
+        """By rows, rows with padding, and positions with padding: at most a few per number of rows."""
+        self._prepared: tuple[Any, _BatchSize | None] = (None, None)
+        """The last batch prepared here, and its size."""
         self._compared: list[bool] | None = None
         """During the self-test: for each batch, whether it equalled vLLM's."""
 
@@ -67,7 +83,7 @@ class FastInputPreparation:
 
     def prepare_inputs(self, scheduler_output: Any, requests: Any, graph: Any, adapters: int) -> Any:
         """vLLM's input batch of a scheduler output; `requests`: what vLLM knows of them (`BatchReqState`)."""
-        self._prepared = None
+        self._prepared = (None, None)
         count = len(requests.req_ids)
         if (
             graph.cg_mode != CUDAGraphMode.FULL
@@ -78,16 +94,16 @@ class FastInputPreparation:
             return self._inputs(scheduler_output, requests, graph, adapters)
         if self._compared is not None:
             self._compared.append(self._equals_vllm(scheduler_output, requests, graph, adapters))
-        self._prepared = self._batch(scheduler_output, requests, graph)
-        return self._prepared
+        batch, size = self._batch(scheduler_output, requests, graph)
+        self._prepared = (batch, size)
+        return batch
 
     def prepare_attn(self, batch: Any) -> Any:
         """Block tables and slot mappings of a batch; a batch prepared here has them already."""
-        if batch is not self._prepared:
+        prepared, size = self._prepared
+        if batch is not prepared or size is None:
             return self._attn(batch)
-        tables = self._runner.block_tables
-        pages = tuple(each[: batch.num_reqs_after_padding] for each in tables.input_block_tables)
-        return pages, tables.slot_mappings[:, : batch.num_tokens_after_padding]
+        return size.pages, size.cache_slots
 
     def install(self) -> None:
         """Replaces the runner's methods."""
@@ -128,7 +144,7 @@ class FastInputPreparation:
         expected = [each.clone() for each in inputs]
         for each in inputs:
             each.fill_(-1)
-        own = self._batch(scheduler_output, requests, graph)
+        own, _ = self._batch(scheduler_output, requests, graph)
         if not all(torch.equal(each, wanted) for each, wanted in zip(inputs, expected, strict=True)):
             return False
         indices = torch.arange(count, device=batch.logits_indices.device)
@@ -148,53 +164,67 @@ class FastInputPreparation:
             tables.block_sizes[0], PAD_SLOT_ID, SPAN=PAGES, num_warps=1,
         )  # fmt: skip  # one argument list of the kernel
 
-    def _batch(self, scheduler_output: Any, requests: Any, graph: Any) -> InputBatch:
-        runner, buffers, count = self._runner, self._runner.input_buffers, len(requests.req_ids)
+    def _batch(self, scheduler_output: Any, requests: Any, graph: Any) -> tuple[InputBatch, _BatchSize]:
+        count = len(requests.req_ids)
         padded, positions, rows_np = graph.num_reqs or count, graph.num_tokens, requests.idx_mapping_np
+        if (size := self._sizes.get((count, padded, positions))) is None:
+            size = self._sizes[count, padded, positions] = self._size(count, padded, positions)
         rows: Tensor = self._rows.copy_to_uva(rows_np)
         self._prepare(rows, count, padded, positions)
-        computed = runner.req_states.num_computed_tokens_np[rows_np]
+        computed = self._runner.req_states.num_computed_tokens_np[rows_np]
         bound = np.zeros(padded, np.int32)
         np.add(computed, 1, out=bound[:count])
-        return InputBatch(
+        batch = InputBatch(
+            **size.fields,
             req_ids=requests.req_ids,
-            num_reqs=count,
-            num_reqs_after_padding=padded,
             idx_mapping=rows,
             idx_mapping_np=rows_np,
             expanded_idx_mapping=rows,
-            expanded_local_pos=self._zeros[:count],
-            num_scheduled_tokens=self._ones_np[:count],
-            num_tokens=count,
-            num_tokens_after_padding=positions,
-            num_draft_tokens=0,
-            num_draft_tokens_per_req=None,
-            num_admitted_draft_tokens=None,
-            query_start_loc=buffers.query_start_loc[: padded + 1],
-            query_start_loc_np=np.minimum(self._counts_np[: padded + 1], count),
-            seq_lens=buffers.seq_lens[:padded],
             seq_lens_cpu_upper_bound=torch.from_numpy(bound),
-            dcp_local_seq_lens=None,
             num_computed_tokens_np=computed,
             prefill_len_np=requests.prefill_len_np,
             num_computed_prefill_tokens_np=requests.num_computed_prefill_tokens_np,
             is_prefilling_np=requests.is_prefilling_np,
-            has_prefill=False,
-            prefill_runs_as_decode_np=None,
             decode_graph_eligible=requests.decode_graph_eligible,
-            max_seq_len_np=None,
-            max_query_len=None,
-            input_ids=buffers.input_ids[:positions],
-            positions=buffers.positions[:positions],
-            is_padding=buffers.is_padding[:positions],
-            # All rows in order: vLLM indexes with it, and a slice needs no gather.
-            logits_indices=slice(0, count),
-            cu_num_logits=self._counts[: count + 1],
-            cu_num_logits_np=self._counts_np[: count + 1],
             has_structured_output_reqs=scheduler_output.has_structured_output_requests,
-            prompt_lens=None,
-            fast_prefill=None,
-            pcp=None,
+        )
+        return batch, size
+
+    def _size(self, count: int, padded: int, positions: int) -> _BatchSize:
+        buffers, tables = self._runner.input_buffers, self._runner.block_tables
+        return _BatchSize(
+            {
+                "num_reqs": count,
+                "num_reqs_after_padding": padded,
+                "expanded_local_pos": self._zeros[:count],
+                "num_scheduled_tokens": self._ones_np[:count],
+                "num_tokens": count,
+                "num_tokens_after_padding": positions,
+                "num_draft_tokens": 0,
+                "num_draft_tokens_per_req": None,
+                "num_admitted_draft_tokens": None,
+                "query_start_loc": buffers.query_start_loc[: padded + 1],
+                "query_start_loc_np": np.minimum(self._counts_np[: padded + 1], count),
+                "seq_lens": buffers.seq_lens[:padded],
+                "dcp_local_seq_lens": None,
+                "has_prefill": False,
+                "prefill_runs_as_decode_np": None,
+                "max_seq_len_np": None,
+                "max_query_len": None,
+                "input_ids": buffers.input_ids[:positions],
+                "positions": buffers.positions[:positions],
+                "is_padding": buffers.is_padding[:positions],
+                # All rows in order: vLLM indexes with it, and a slice needs no gather.
+                "logits_indices": slice(0, count),
+                "cu_num_logits": self._counts[: count + 1],
+                "cu_num_logits_np": self._counts_np[: count + 1],
+                "prompt_lens": None,
+                "fast_prefill": None,
+                "pcp": None,
+            },
+            tuple(each[:padded] for each in tables.input_block_tables),
+            # vLLM iterates over it and takes items from it, which costs less of a tuple than of a tensor.
+            tuple(each[:positions] for each in tables.slot_mappings),
         )
 
 
