@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,7 @@ class Dictionary(DictionaryEntry):
         return replace(self, versions=(*kept, _new_version(rules)))
 
 
+@lru_cache(maxsize=1024)
 def default_id(owner: str) -> str:
     """The id of the default dictionary of an owner, so that it is found without a search."""
     return "pd_" + hashlib.sha256(f"{DEFAULT_NAME} {owner}".encode()).hexdigest()[:20]
@@ -141,7 +143,8 @@ class DictionaryStore:
     def change_mark(self, id: str) -> tuple[int, int] | None:
         """A value that changes with the dictionary's file; None without one that can be found. Takes microseconds."""
         try:
-            stat = self._path(id).stat()
+            # A path object would take longer than the look at the file, and each start looks.
+            stat = os.stat(f"{self.folder}/{self._file_name(id)}")  # noqa: PTH116
         except (OSError, UnknownDictionary):
             return None
         return stat.st_ino, stat.st_mtime_ns
@@ -208,9 +211,12 @@ class DictionaryStore:
                 yield entry
 
     def _path(self, id: str) -> Path:
+        return self.folder / self._file_name(id)
+
+    def _file_name(self, id: str) -> str:
         if not _ID.fullmatch(id):
             raise UnknownDictionary(f"there is no pronunciation dictionary {id[:64]!r}", param="dictionaries")
-        return self.folder / f"{id}{_SUFFIX}"
+        return f"{id}{_SUFFIX}"
 
     def _write(self, dictionary: Dictionary) -> None:
         handle, draft = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".draft")
