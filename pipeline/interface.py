@@ -424,8 +424,10 @@ class Synthesizer(Protocol):
     def rehearse(self, request: SpeechRequest) -> None:
         """Processes a text as for `request`, so that patterns are compiled before the first utterance."""
 
-    def prepare(self, request: SpeechRequest) -> PreparedSpeech:
-        """Does of `open` what needs no slot. Holds nothing that would have to be released.
+    def prepare(self, request: SpeechRequest, beginning: str = "") -> PreparedSpeech:
+        """Does of `open` what needs no slot, and reads the beginning of the text. Holds nothing to be released.
+
+        `beginning`: text that the speech will get first, in `push_text`.
 
         Raises UnknownVoice, UnknownLanguage, UnsupportedOption, CheckpointRefused.
         """

@@ -39,7 +39,8 @@ from .text.lexicon.filter import TextFilter, make_text_filter
 from .text.text_turns import TextTurns
 from .text.tokenizer import TextTokenizer, load_tokenizer
 from .text.utterance_text import UtteranceText
-from .utterance.plan import TakeSlots, UtterancePlan
+from .utterance.plan import FIRST_CHARACTERS, TakeSlots, UtterancePlan
+from .utterance.read_ahead import ReadAhead
 from .utterance.speech import UtteranceSpeech
 from .voices import ModelVoices
 
@@ -127,6 +128,7 @@ class PreparedUtterance:
     text: UtteranceText
     timing: WordTiming
     text_filter: TextFilter
+    read_ahead: ReadAhead
     begin: Callable[[PreparedUtterance, LeasedSlots | None], UtteranceSpeech]
     """Begins it in leased slots, or in free ones."""
 
@@ -199,14 +201,21 @@ class VoiceModel(ABC):
                 text.append(piece)
         text.end()
 
-    def prepare(self, request: SpeechRequest) -> PreparedUtterance:
+    def prepare(self, request: SpeechRequest, beginning: str = "") -> PreparedUtterance:
         """As `Synthesizer.prepare`."""
+        text = self._utterance_text(request)
+        text_filter = make_text_filter(request.markup, request.lexica, request.prosody)
+        read_ahead = ReadAhead()
+        if beginning and self._text_turns.left > 0:
+            self._text_turns.spend(min(len(beginning), FIRST_CHARACTERS))
+            read_ahead = ReadAhead.of(beginning, text_filter, text)
         return PreparedUtterance(
             request,
             self._plan(request),
-            self._utterance_text(request),
+            text,
             self._timing(request),
-            make_text_filter(request.markup, request.lexica, request.prosody),
+            text_filter,
+            read_ahead,
             self._begin,
         )
 
@@ -245,6 +254,7 @@ class VoiceModel(ABC):
             on_end=end,
             text_turns=self._text_turns,
             text_filter=prepared.text_filter,
+            read_ahead=prepared.read_ahead,
             visemes=self._visemes if request.visemes else None,
         )
 

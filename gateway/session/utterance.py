@@ -273,6 +273,7 @@ class ServerUtterance:
         message = self.retraction.take_back(self.speech, cut)
         self.figures.changes[Change.RETRACTED] += 1
         if self.speech is None:
+            self.prepared_speech = None  # it may have read what was taken back
             return message
         self.figures.on_speech_replaced(self.speech.milestones)
         self._encoder.renew()

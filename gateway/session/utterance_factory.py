@@ -177,7 +177,7 @@ class UtteranceFactory:
         """
         if utterance.trail is NO_TRAIL:
             with suppress(VoxgateError):
-                utterance.prepared_speech = self.synthesizer.prepare(utterance.request)
+                utterance.prepared_speech = self.synthesizer.prepare(utterance.request, utterance.text.beginning)
 
     def speech(self, utterance: ServerUtterance, ticket: Ticket) -> Speech:
         """Opens the speech of an utterance in the slot of a granted ticket. Raises what `Synthesizer.open` raises."""

@@ -28,6 +28,7 @@ from ..text.text_turns import ALIGNMENT_CHARACTERS, PendingText, TextTurns
 from ..text.utterance_text import SpeechToken, UtteranceText
 from .generations import Generations
 from .plan import FIRST_CHARACTERS, MAX_TRIMMED_FRAMES, FrameCounts, SpeechSlots, TakeSlots, UtterancePlan
+from .read_ahead import ReadAhead
 from .weak_callback import weak_callback
 
 log = logging.getLogger(__name__)
@@ -51,12 +52,13 @@ class UtteranceSpeech:
         on_end: Callable[[UtteranceSpeech], None],
         text_turns: TextTurns | None = None,
         text_filter: TextFilter | None = None,
+        read_ahead: ReadAhead | None = None,
         visemes: CodeVisemes | None = None,
     ) -> None:
         """`on_end` is called when the talker's slot is free for good, which may be before the last audio is played.
 
         `take_slots`: called by `resume`. `text_turns`: the budget for text that all utterances share. `visemes`: of
-        `code_visemes`, where mouth shapes are asked for.
+        `code_visemes`, where mouth shapes are asked for. `read_ahead`: what `text_filter` and `text` have got already.
         """
         self.seed, self.take_codes = plan.sampling.seed, plan.codes.take
         self.finish_reason: FinishReason | None = None
@@ -80,6 +82,7 @@ class UtteranceSpeech:
         self.characters = 0
         """Characters of text accepted so far, pending ones included."""
         self._filter = text_filter or make_text_filter((), (), plan.prosody)
+        self._read_ahead = read_ahead or ReadAhead()
         self._feed = TimingFeed(timing, visemes)
         self._shaper = SpeechShaper(plan.prosody, self._feed.on_audio)
         self._frames = FrameCounts()
@@ -146,7 +149,10 @@ class UtteranceSpeech:
         self._pending.end()
 
     def _push_now(self, fragment: str) -> None:
-        pieces = self._filter.push(fragment)
+        tokens, pieces = self._read_ahead.take()
+        if tokens:
+            self._add_tokens(tokens)
+        pieces = [*pieces, *self._filter.push(self._read_ahead.skip(fragment))]
         # Text that the filter had held back costs this turn as much as new text.
         released = sum(len(piece) for piece in pieces if isinstance(piece, str)) - len(fragment)
         self._text_turns.spend(max(0, released))

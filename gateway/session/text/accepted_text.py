@@ -37,6 +37,11 @@ class AcceptedText:
         return self._fragments[0] if self._fragments else ""
 
     @property
+    def beginning(self) -> str:
+        """The text before the first flush."""
+        return str(self)[: self._flushes[0]] if self._flushes else str(self)
+
+    @property
     def end(self) -> TextMark:
         return TextMark(self.length, len(self._flushes))
 

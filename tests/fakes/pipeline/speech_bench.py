@@ -26,6 +26,7 @@ from voxgate.pipeline.text.text_turns import TextTurns
 from voxgate.pipeline.text.tokenizer import TextTokenizer
 from voxgate.pipeline.text.utterance_text import UtteranceText
 from voxgate.pipeline.utterance.plan import SpeechSlots, UtterancePlan
+from voxgate.pipeline.utterance.read_ahead import ReadAhead
 from voxgate.pipeline.utterance.speech import UtteranceSpeech
 
 PROMPT = Prompt(
@@ -162,7 +163,9 @@ class SpeechBench:
         lexica: Sequence[Lexicon] = (),
         visemes: CodeVisemes | None = None,
         codes: CodeLog | None = None,
+        beginning: str = "",
     ) -> None:
+        """`beginning`: text that is read ahead of the speech, which gets it first."""
         rules = rules or TextRules()
         self.engine = engine or EchoEngine()
         self.codec = FakeCodec()
@@ -183,6 +186,7 @@ class SpeechBench:
             codes or CodeLog(),
         )
         text = UtteranceText(rules, tokenizer, max_characters, normalise)
+        text_filter = make_text_filter(markup, lexica, prosody)
         self.speech = UtteranceSpeech(
             plan,
             text=text,
@@ -192,7 +196,8 @@ class SpeechBench:
             credit=CreditRounds(0.0),
             on_end=self.over.append,
             text_turns=text_turns,
-            text_filter=make_text_filter(markup, lexica, prosody),
+            text_filter=text_filter,
+            read_ahead=ReadAhead.of(beginning, text_filter, text),
             visemes=visemes,
         )
 

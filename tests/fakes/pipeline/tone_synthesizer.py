@@ -352,6 +352,7 @@ class PreparedTone(NamedTuple):
 
     synthesizer: ToneSynthesizer
     request: SpeechRequest
+    beginning: str
 
     def open(self, place: LeasedSlots | None = None) -> ToneSpeech:
         return self.synthesizer.open(self.request, place)
@@ -430,8 +431,8 @@ class ToneSynthesizer:
     def rehearse(self, request: SpeechRequest) -> None:
         self.rehearsed.append(request)
 
-    def prepare(self, request: SpeechRequest) -> PreparedTone:
-        self.prepared.append(PreparedTone(self, request))
+    def prepare(self, request: SpeechRequest, beginning: str = "") -> PreparedTone:
+        self.prepared.append(PreparedTone(self, request, beginning))
         return self.prepared[-1]
 
     def open(self, request: SpeechRequest, place: LeasedSlots | None = None) -> ToneSpeech:  # noqa: ARG002 - has slots of its own

@@ -22,7 +22,9 @@ from voxgate.pipeline.ipc.engine_messages import Message
 class WorkerSession:
     """A session whose slots another process grants, and what it asked that process, with the speeches prepared then."""
 
-    def __init__(self) -> None:
+    def __init__(self, *messages: dict[str, object]) -> None:
+        """`messages`: behind the start."""
+        messages = messages or ({"type": "text", "text": "hello"},)
         self.synthesizer = ToneSynthesizer()
         run(self.synthesizer.start())
         self.asked: list[tuple[Message, int]] = []
@@ -30,7 +32,7 @@ class WorkerSession:
         factory = UtteranceFactory(Settings(), self.synthesizer, FakeEncoder)
         caller = Caller("ada", KeyLimits())
         self.session = ServerSession("s", caller, factory, self.admission, NativeProtocol(), lambda: None)
-        for message in ({"type": "start"}, {"type": "text", "text": "hello"}):
+        for message in ({"type": "start"}, *messages):
             self.receive(**message)
 
     def _ask(self, message: Message) -> None:
@@ -67,3 +69,20 @@ def test_a_refused_or_interrupted_utterance_opens_no_speech() -> None:
         assert not worker.session.active
         worker.admission.on_message(TicketGranted(1, (3, 9)), 0.2)  # crossed with the end of the utterance
         assert not worker.synthesizer.speeches
+
+
+def test_a_prepared_speech_has_read_the_text_before_the_first_flush() -> None:
+    worker = WorkerSession({"type": "text", "text": "..."}, {"type": "flush"})
+    assert [each.beginning for each in worker.synthesizer.prepared] == ["..."]
+    worker = WorkerSession({"type": "text", "text": "hello "}, {"type": "text", "text": "all"})
+    assert [each.beginning for each in worker.synthesizer.prepared] == ["hello "]
+
+
+def test_a_speech_that_has_read_text_which_was_taken_back_is_not_opened() -> None:
+    worker = WorkerSession({"type": "text", "text": "hello all"})
+    worker.receive(type="retract", characters=5)
+    worker.session.next_effect(0.0)
+    assert [str(each.text) for each in worker.session.active] == ["hello"]
+    assert [each.prepared_speech for each in worker.session.active] == [None]
+    worker.admission.on_message(TicketGranted(1, (3, 9)), 0.1)
+    assert len(worker.synthesizer.speeches) == 1
