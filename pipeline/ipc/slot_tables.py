@@ -60,6 +60,8 @@ class Field(IntEnum):
     PAST_FRAMES = 14
     """Frames that were made in another slot, which the generation continues; their codes follow the prompt in
     `SlotTables.prefix`. The first frame made here has this number."""
+    PACED = 15
+    """1 when the audio is played as it is made, so that a frame far ahead of playback may wait for a step."""
 
 
 class Option(IntEnum):
@@ -73,7 +75,7 @@ class Option(IntEnum):
 
 
 CONTROL_COLUMNS, OPTION_COLUMNS = 16, 8
-"""Columns of a row, of which `Field` and `Option` name the first ones.
+"""Columns of a row: one per `Field`; `Option` names the first ones.
 
 A row of `control` is one aligned line of 128 bytes, which a GPU reads over the bus at once.
 """

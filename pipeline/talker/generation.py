@@ -100,10 +100,18 @@ class Generation:
 
     # Its input: what the slot's tables say
 
-    def prepare(self, prompt: Prompt, sampling: Sampling, frame_cap: int, behind: Continuation | None = None) -> None:
+    def prepare(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        frame_cap: int,
+        behind: Continuation | None = None,
+        *,
+        paced: bool = False,
+    ) -> None:
         """Fills the slot's tables; text may follow, behind that of the generation which it continues.
 
-        Raises ValueError when the prompt does not fit.
+        `paced`: the audio is played as it is made. Raises ValueError when the prompt does not fit.
         """
         shape = self._tables.shape
         # With as much text as the slot takes, so that no text can make it fail later.
@@ -124,6 +132,7 @@ class Generation:
         row[Field.PREDICTOR_TOP_K] = sampling.predictor_top_k
         row[Field.SEED] = sampling.seed
         row[Field.EARLY_END] = sampling.early_end
+        row[Field.PACED] = paced
         if behind is None:
             self.cap(frame_cap)
             return

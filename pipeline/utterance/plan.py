@@ -64,7 +64,7 @@ class UtterancePlan:
         """Prepares the generation of that number, from 1 on; `behind`: what it continues."""
         # Each generation has a seed of its own, or equal words would sound equal to the sample.
         sampling = replace(self.sampling, seed=(self.sampling.seed + number - 1) % 2**63)
-        generation.prepare(self.prompt, sampling, self.rules.limits.frames_floor, behind)
+        generation.prepare(self.prompt, sampling, self.rules.limits.frames_floor, behind, paced=self.paced)
 
     def frame_cap(self, tokens: int, before: int) -> int:
         """Returns the most frames of a generation of `tokens` tokens, after `before` frames of the utterance."""

@@ -97,7 +97,7 @@ def test_engine_gets_urgency_of_the_next_frame(bench: Callable[..., SpeechBench]
             b.speech.push_text(STORY)
             await settle()
             row = b.engine.tables.control[b.engine.opened[0].slot]
-            assert row[Field.HEARD] == 0
+            assert (row[Field.HEARD], row[Field.PACED]) == (0, paced)
             await asyncio.sleep(0.401)
             b.speech.advance(7)
             await settle()

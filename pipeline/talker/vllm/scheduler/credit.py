@@ -39,6 +39,10 @@ _LIKELY_READY = 64
 """Requests that are looked at before all others, for one that may step."""
 _BUDGET_INTERVAL_S = 1.0
 """Seconds between computations of the largest batch within the budget."""
+SMALL_STEP = 16
+"""Rows of a step on a GPU up to which it takes hardly longer than with one (`docs/benchmarks.md`)."""
+SPARE_FRAMES = 3
+"""Frames ahead of playback with which an utterance may miss a step: what was heard is known two frames late."""
 
 
 class CreditScheduling(_SchedulerBase):
@@ -176,12 +180,24 @@ class CreditScheduling(_SchedulerBase):
         running = self.running
         computed, rows = self._state(running)
         ready = may_step(computed, rows)
-        chosen = np.flatnonzero(ready)
-        if len(chosen) > self._max_batch:
-            chosen = chosen[np.argsort(frames_ahead(computed, rows)[chosen], kind="stable")]
+        chosen = self._chosen(np.flatnonzero(ready), frames_ahead(computed, rows), rows)
         if len(chosen) == len(running):
             return [running[at] for at in chosen.tolist()], []
-        return [running[at] for at in chosen.tolist()], [running[at] for at in np.flatnonzero(~ready).tolist()]
+        held = np.ones(len(running), np.bool_)
+        held[chosen] = False
+        return [running[at] for at in chosen.tolist()], [running[at] for at in np.flatnonzero(held).tolist()]
+
+    def _chosen(
+        self,
+        ready: NDArray[np.int64],
+        ahead: NDArray[np.int64],
+        rows: NDArray[np.int64],  # noqa: ARG002  # the subclass reads them
+    ) -> NDArray[np.int64]:
+        """Of the running requests `ready`, by index, those that the next step takes, int64 [n].
+
+        `ahead`, `rows`: of all running requests, their `frames_ahead` and rows of `control`.
+        """
+        return ready[np.argsort(ahead[ready], kind="stable")] if len(ready) > self._max_batch else ready
 
     def _state(self, requests: Sequence[Request]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Position of the next step of each request, int64 [n], and its slot's row, int64 [n, CONTROL_COLUMNS].
@@ -294,13 +310,32 @@ class CreditScheduling(_SchedulerBase):
 
 
 class JustInTimeScheduling(CreditScheduling):
-    """Schedules each step as late as possible; vLLM takes in new requests between the wait and the `schedule` call."""
+    """Schedules each step as late as possible; vLLM takes in new requests between the wait and the `schedule` call.
+
+    A step that begins an utterance is small: paced utterances with audio to spare wait for the next one, of which they
+    all are a part.
+    """
+
+    _was_small = False
+    """Whether utterances were left out of the last step because another began."""
 
     def has_requests(self) -> bool:
         """Waits until the next step has to be scheduled, then answers."""
         if (wait_s := order_wait_s(self._timer, time.monotonic())) > 0:
             time.sleep(wait_s)
         return super().has_requests()
+
+    def _chosen(self, ready: NDArray[np.int64], ahead: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        chosen = super()._chosen(ready, ahead, rows)
+        begins = (ahead[chosen] < 0).any() or any(not request.num_preemptions for request in self.waiting)
+        if len(chosen) <= SMALL_STEP or self._was_small or not begins:
+            self._was_small = False
+            return chosen
+        patient = (rows[chosen, Field.PACED] != 0) & (ahead[chosen] >= SPARE_FRAMES)
+        urgent, others = chosen[~patient], chosen[patient]
+        others = others[np.argsort(ahead[others], kind="stable")]
+        self._was_small = True
+        return np.concatenate([urgent, others[: max(0, SMALL_STEP - len(urgent))]])
 
     def _shape(self, scheduler_output: Any) -> StepShape | None:
         positions = scheduler_output.total_num_scheduled_tokens

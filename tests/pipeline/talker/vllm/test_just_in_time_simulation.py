@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from voxgate.codecs.pcm import FRAME_MS
 from voxgate.pipeline.credit import GPU_GROUPS, INTERVAL_S
 from voxgate.pipeline.step_times import MIN_SAMPLES, StepShape, StepTimer, order_wait_s, step_shape
+from voxgate.pipeline.talker.vllm.scheduler.credit import SMALL_STEP, SPARE_FRAMES
 
 FRAMES = 63
 FIRST, AHEAD = 8, 25
@@ -27,12 +28,16 @@ class Speech:
     made: int = 0
     first_s: float = math.inf
 
+    def heard(self, now_s: float) -> int:
+        """Frames heard at the last round."""
+        round_s = (now_s - self.offset_s) // INTERVAL_S * INTERVAL_S + self.offset_s
+        return max(0, int(1000 * (round_s - self.first_s) / FRAME_MS))
+
     def may_step(self, now_s: float) -> bool:
         """Its credit is what was heard at the last round, and as much again; one frame until that was made."""
         if self.first_s == math.inf:
             return not self.made
-        round_s = (now_s - self.offset_s) // INTERVAL_S * INTERVAL_S + self.offset_s
-        heard = max(0, int(1000 * (round_s - self.first_s) / FRAME_MS))
+        heard = self.heard(now_s)
         return self.made < min(FRAMES, heard + min(AHEAD, FIRST + heard))
 
 
@@ -49,7 +54,17 @@ class Device:
         return 1000 * sorted(self.firsts_s)[int(0.95 * len(self.firsts_s))]
 
 
-def simulate(rate_per_s: float, *, just_in_time: bool, groups: int) -> Device:
+def small_step(ready: list[Speech], now_s: float) -> list[Speech]:
+    """Those of a step that begins an utterance, as `JustInTimeScheduling` chooses them."""
+    ahead = {id(speech): speech.made - speech.heard(now_s) if speech.made else -1 for speech in ready}
+    urgent = [speech for speech in ready if ahead[id(speech)] < SPARE_FRAMES]
+    others = sorted((speech for speech in ready if speech not in urgent), key=lambda speech: ahead[id(speech)])
+    return urgent + others[: max(0, SMALL_STEP - len(urgent))]
+
+
+def simulate(
+    rate_per_s: float, *, just_in_time: bool = True, groups: int = GPU_GROUPS, small_steps: bool = True
+) -> Device:
     """vLLM's loop: schedules a step while another runs, then waits for the older one."""
     chance, device = random.Random(1), Device([])
     timer: StepTimer[StepShape] = StepTimer(MIN_SAMPLES)
@@ -59,12 +74,16 @@ def simulate(rate_per_s: float, *, just_in_time: bool, groups: int) -> Device:
     speeches: list[Speech] = []
     flying: list[tuple[float, list[Speech]]] = []
     now_s = free_s = 0.0
+    was_small = False
     while now_s < SECONDS:
         if just_in_time and (wait_s := order_wait_s(timer, now_s)):
             now_s += wait_s + 0.0005 * chance.random()
         while arrivals[0] <= now_s:
             speeches.append(Speech(arrivals.pop(0), INTERVAL_S / groups * chance.randrange(groups)))
         if ready := [speech for speech in speeches if speech.may_step(now_s)]:
+            begins = any(not speech.made for speech in ready)
+            was_small = small_steps and begins and len(ready) > SMALL_STEP and not was_small
+            ready = small_step(ready, now_s) if was_small else ready
             prompts = sum(not speech.made for speech in ready)
             positions = len(ready) + (PROMPT - 1) * prompts
             timer.ordered(ready, now_s, step_shape(len(ready), positions))
@@ -95,12 +114,18 @@ def simulate(rate_per_s: float, *, just_in_time: bool, groups: int) -> Device:
 
 def test_just_in_time_scheduling_shortens_first_frame_latency() -> None:
     for rate_per_s in (10, 60):
-        early, late = (simulate(rate_per_s, just_in_time=late, groups=GPU_GROUPS) for late in (False, True))
+        early, late = (simulate(rate_per_s, just_in_time=late) for late in (False, True))
         assert late.p95_ms < early.p95_ms - 0.4
         # The device idles hardly longer.
         assert late.idle_s < early.idle_s + 0.02 * SECONDS
 
 
 def test_staggered_credit_shortens_first_frame_latency() -> None:
-    together, in_turn = (simulate(60, just_in_time=True, groups=groups) for groups in (1, GPU_GROUPS))
+    together, in_turn = (simulate(60, groups=groups) for groups in (1, GPU_GROUPS))
     assert in_turn.p95_ms < 0.8 * together.p95_ms
+
+
+def test_small_steps_shorten_first_frame_latency() -> None:
+    whole, small = (simulate(60, small_steps=small) for small in (False, True))
+    assert small.p95_ms < whole.p95_ms - 0.4
+    assert small.steps < 1.05 * whole.steps

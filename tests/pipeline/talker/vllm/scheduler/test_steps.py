@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, RecordFlag, unpack_re
 from voxgate.pipeline.ipc.slot_tables import Field
 from voxgate.pipeline.step_times import ORDER_MARGIN_S
 from voxgate.pipeline.talker.vllm.scheduler import credit as scheduling
-from voxgate.pipeline.talker.vllm.scheduler.credit import JustInTimeScheduling
+from voxgate.pipeline.talker.vllm.scheduler.credit import SPARE_FRAMES, JustInTimeScheduling
 
 from .scheduler_harness import PREFIX, SHAPE, FakeRequest, Order, PlainScheduler, SchedulerHarness
 
@@ -134,8 +135,62 @@ class JustInTimePlainScheduler(JustInTimeScheduling, GrammarPlainScheduler):
     pass
 
 
+@pytest.fixture
+def just_in_time(harness: SchedulerHarness) -> Iterator[JustInTimePlainScheduler]:
+    config = SimpleNamespace(additional_config=harness.config.as_additional_config())
+    harness.scheduler = scheduler = JustInTimePlainScheduler(config)
+    yield scheduler
+    scheduler._reports.close()
+
+
+@pytest.fixture
+def small_steps(harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small steps have two rows; all utterances are paced."""
+    monkeypatch.setattr(scheduling, "SMALL_STEP", 2)
+    harness.tables.control[:, Field.PACED] = 1
+
+
+@pytest.mark.usefixtures("just_in_time", "small_steps")
+def test_step_that_begins_an_utterance_is_small(harness: SchedulerHarness) -> None:
+    *_, new = run_generations(harness, relaxed=20, near=9, nearer=8, new=0)
+    new.num_computed_tokens = PREFIX
+    assert harness.scheduler.schedule() == ["new", "nearer"]
+    assert sorted(harness.running()) == ["near", "nearer", "new", "relaxed"]
+    # Another one that begins does not make those that were left out wait again.
+    assert sorted(harness.scheduler.schedule()) == ["near", "nearer", "new", "relaxed"]
+    assert len(harness.scheduler.schedule()) == 2
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("preemptions", [0, 1])
+def test_step_with_a_new_request_is_small(
+    harness: SchedulerHarness, just_in_time: JustInTimePlainScheduler, preemptions: int
+) -> None:
+    """Unlike one with a request that goes on."""
+    run_generations(harness, a=20, b=9, c=8)
+    just_in_time.waiting.append(FakeRequest("other", 3, num_preemptions=preemptions))
+    assert len(just_in_time.schedule()) == (4 if preemptions else 3)
+
+
+@pytest.mark.usefixtures("just_in_time", "small_steps")
+@pytest.mark.parametrize(("paced", "lead"), [(0, 20), (1, SPARE_FRAMES - 1)], ids=["unpaced", "short of audio"])
+def test_utterances_that_cannot_wait_take_part_in_a_step_that_begins_another(
+    harness: SchedulerHarness, paced: int, lead: int
+) -> None:
+    harness.tables.control[:, Field.PACED] = paced
+    *_, new = run_generations(harness, a=lead, b=lead, c=lead, new=0)
+    new.num_computed_tokens = PREFIX
+    assert sorted(harness.scheduler.schedule()) == ["a", "b", "c", "new"]
+
+
+@pytest.mark.usefixtures("just_in_time", "small_steps")
+def test_steps_that_begin_none_are_not_small(harness: SchedulerHarness) -> None:
+    run_generations(harness, a=20, b=9, c=8)
+    assert len(harness.scheduler.schedule()) == 3
+
+
 def test_next_step_is_scheduled_late_and_includes_new_request(
-    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
+    just_in_time: JustInTimePlainScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps of 10 ms, each prepared in 1 ms."""
     clock = [0.0]
@@ -148,7 +203,7 @@ def test_next_step_is_scheduled_late_and_includes_new_request(
 
     monkeypatch.setattr(scheduling.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(scheduling.time, "sleep", sleep)
-    scheduler = JustInTimePlainScheduler(SimpleNamespace(additional_config=harness.config.as_additional_config()))
+    scheduler = just_in_time
     scheduler.running = [FakeRequest("a", 0)]
 
     def launch() -> Order:
@@ -168,4 +223,3 @@ def test_next_step_is_scheduled_late_and_includes_new_request(
     assert scheduler.has_requests(), "it waits once per step"
     assert len(slept) == 1
     assert launch() == ["a", "new"]
-    scheduler._reports.close()
