@@ -10,7 +10,7 @@ from .checkpoint.published_speakers import PUBLISHED_SPEAKERS
 from .checkpoint.voice_config import VoiceConfig, VoiceEntry
 from .cloned_voice import ClonedVoice
 from .errors import BadVoice, UnknownLanguage, UnknownVoice, UnsupportedOption
-from .interface import SpeechRequest, VoiceInfo
+from .interface import SpeechRequest, TextLayout, VoiceInfo
 from .talker.prompt import (
     MAX_INSTRUCTION_TOKENS,
     MAX_REFERENCE_TEXT_TOKENS,
@@ -38,10 +38,13 @@ class ModelVoices:
     ) -> None:
         """`visemes`: whether mouth shapes are known by the codes of the checkpoint."""
         self._checkpoint, self._rules, self._tokenizer, self._visemes = checkpoint, rules, tokenizer, visemes
+        self._languages = offered_languages(checkpoint)
         self._cloned: dict[str, tuple[ClonedVoice, list[int]]] = {}
         own = [DESIGNED] if checkpoint.model_type == "voice_design" else _in_order(checkpoint.speakers, rules)
         self._own = {name: self._describe(name) for name in own}
         self._voices = dict(self._own)
+        self._prompts: dict[tuple[str, str, TextLayout], Prompt] = {}
+        """Prompts of the checkpoint's voices without instructions, by voice, language and layout."""
 
     @property
     def voices(self) -> Mapping[str, VoiceInfo]:
@@ -110,7 +113,9 @@ class ModelVoices:
         name = self.check(request).name
         language = request.language.lower()
         # A voice may speak a language for which the model has no tag.
-        tag = language if language in offered_languages(self._checkpoint) else "auto"
+        tag = language if language in self._languages else "auto"
+        if (known := self._prompts.get((name, tag, request.layout))) is not None and not request.instructions:
+            return known
         instruct = self._instruct_ids(request.instructions)
         if len(instruct) > MAX_INSTRUCTION_TOKENS:
             raise UnsupportedOption(
@@ -122,7 +127,10 @@ class ModelVoices:
             return cloned_voice_prompt(self._checkpoint, voice, tag, reference, request.layout)
         if self._checkpoint.model_type == "voice_design":
             return voice_design_prompt(self._checkpoint, tag, instruct, request.layout)
-        return custom_voice_prompt(self._checkpoint, name, tag, instruct, request.layout)
+        prompt = custom_voice_prompt(self._checkpoint, name, tag, instruct, request.layout)
+        if not instruct:
+            self._prompts[name, tag, request.layout] = prompt
+        return prompt
 
     def _describe(self, name: str) -> VoiceInfo:
         entry = self._rules.voice.get(name) or PUBLISHED_SPEAKERS.get(name) or VoiceEntry()

@@ -54,8 +54,12 @@ class Prompt:
         """The codec side up to where speech begins, int32 [positions, groups], for a text of `tokens` tokens."""
         if self.layout is TextLayout.STREAMING:
             return np.concatenate([self.head, self.context])
-        filled = len(self.text) - len(self.head) + tokens + 1  # one for end-of-text
-        return np.concatenate([self.head, _codec_side([self.filler] * filled, self.head.shape[1]), self.context])
+        filler = _codec_side([self.filler] * self._filled(tokens), self.head.shape[1])
+        return np.concatenate([self.head, filler, self.context])
+
+    def _filled(self, tokens: int) -> int:
+        """Positions of `filler` in the non-streaming layout."""
+        return len(self.text) - len(self.head) + tokens + 1  # one for end-of-text
 
     @property
     def reference(self) -> CodecSide:
@@ -64,7 +68,8 @@ class Prompt:
 
     def positions(self, tokens: int) -> int:
         """Rows that the prompt takes in the prefix table, for a text of `tokens` tokens: the longer side decides."""
-        return max(len(self.text), len(self.codec(tokens)))
+        filled = 0 if self.layout is TextLayout.STREAMING else self._filled(tokens)
+        return max(len(self.text), len(self.head) + filled + len(self.context))
 
     def text_needed(self, frame: int = 0) -> int | None:
         """Text tokens that must be known before the step that makes `frame`; None when all of them must."""

@@ -63,7 +63,9 @@ class UtterancePlan:
     def prepare(self, generation: Generation, number: int, behind: Continuation | None) -> None:
         """Prepares the generation of that number, from 1 on; `behind`: what it continues."""
         # Each generation has a seed of its own, or equal words would sound equal to the sample.
-        sampling = replace(self.sampling, seed=(self.sampling.seed + number - 1) % 2**63)
+        sampling = self.sampling
+        if number > 1:
+            sampling = replace(sampling, seed=(sampling.seed + number - 1) % 2**63)
         generation.prepare(self.prompt, sampling, self.rules.limits.frames_floor, behind, paced=self.paced)
 
     def frame_cap(self, tokens: int, before: int) -> int:

@@ -172,3 +172,15 @@ def test_designed_voice_needs_instructions(designing: ModelVoices) -> None:
 def test_prompt_has_the_requested_layout(named: ModelVoices) -> None:
     for layout in TextLayout:
         assert named.prompt(SpeechRequest("heart", layout=layout)).layout is layout
+
+
+def test_a_kept_prompt_serves_equal_requests_alone(named: ModelVoices) -> None:
+    plain = SpeechRequest("heart")
+    kept = named.prompt(plain)
+    assert named.prompt(replace(plain, seed=3)) is kept
+    assert len(named.prompt(replace(plain, instructions="Calm.")).text) > len(kept.text)
+    others = (replace(plain, language="german"), replace(plain, layout=TextLayout.NON_STREAMING))
+    german, whole = (named.prompt(other) for other in others)
+    assert german.text != kept.text
+    assert whole.layout is TextLayout.NON_STREAMING
+    assert named.prompt(plain) is kept
