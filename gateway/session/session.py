@@ -79,7 +79,7 @@ class ServerSession:
         self._timers = timers = UtteranceTimers(
             protocol, effects, termination, settings.slow_consumer_timeout_ms / 1000
         )
-        self._slots = slots = UtteranceSlots(caller, factory, admission, effects, termination, wake)
+        self._slots = slots = UtteranceSlots(name, caller, factory, admission, effects, termination, wake)
         self._retractions = Retractions(effects, slots, termination)
         self._interruptions = Interruptions(
             name, protocol, utterances, effects, termination, slots, timers, settings.hold_max_ms

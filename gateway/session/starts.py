@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from voxgate.pipeline.text.lexicon.lexicon import Lexicon
 
 from ..access.caller import Caller
@@ -16,8 +14,6 @@ from .ending import Ending
 from .protocol import WireProtocol
 from .timers import UtteranceTimers
 from .utterance_factory import UtteranceFactory
-
-log = logging.getLogger(__name__)
 
 
 class UtteranceStarts:
@@ -73,7 +69,6 @@ class UtteranceStarts:
         utterance.open(f"{self._session}.{utterance.number}", now_s)
         self._next_number += 1
         self._utterances.add(utterance)
-        log.info("utterance accepted", extra={"session": self._session, "utterance": utterance.id})
         self._effects.send(AcceptedMessage(utterance=utterance.name))
 
     def _check_ending(self) -> None:
