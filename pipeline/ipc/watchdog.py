@@ -12,8 +12,8 @@ class HeartbeatWatchdog:
     """Measures silence from the first unanswered request on. Synchronous; time comes in as an argument.
 
     Silence alone proves nothing: an idle process sends nothing. So the clock runs only while a request is open. The
-    watching process may be stopped or busy too, with the answer unread in its socket: a look that takes place more
-    than `max_look_delay_s` after it was planned restarts the clock instead of judging.
+    watching process may be stopped or busy too, with the answer unread in its socket: the time by which a look comes
+    late is not counted, and a look that comes more than `max_look_delay_s` late restarts the clock.
 
     `limit_s`: how long an open request may stay unanswered, in addition to the work that the process has before it.
     """
@@ -46,6 +46,8 @@ class HeartbeatWatchdog:
 
     def expired(self, now_s: float, planned_s: float, slowest_s: float = 0.0) -> bool:
         """Whether the process hangs; `planned_s` is when this look was to take place."""
-        if now_s - planned_s > self._max_look_delay_s and self._open_since_s is not None:
-            self._open_since_s = now_s
+        delay_s = max(0.0, now_s - planned_s)
+        if self._open_since_s is not None:
+            late = delay_s > self._max_look_delay_s
+            self._open_since_s = now_s if late else min(now_s, self._open_since_s + delay_s)
         return now_s >= self.due_s(slowest_s)
