@@ -143,8 +143,7 @@ class DictionaryStore:
     def change_mark(self, id: str) -> tuple[int, int] | None:
         """A value that changes with the dictionary's file; None without one that can be found. Takes microseconds."""
         try:
-            # A path object would take longer than the look at the file, and each start looks.
-            stat = os.stat(f"{self.folder}/{self._file_name(id)}")  # noqa: PTH116
+            stat = self._path(id).stat()
         except (OSError, UnknownDictionary):
             return None
         return stat.st_ino, stat.st_mtime_ns
@@ -211,12 +210,9 @@ class DictionaryStore:
                 yield entry
 
     def _path(self, id: str) -> Path:
-        return self.folder / self._file_name(id)
-
-    def _file_name(self, id: str) -> str:
         if not _ID.fullmatch(id):
             raise UnknownDictionary(f"there is no pronunciation dictionary {id[:64]!r}", param="dictionaries")
-        return f"{id}{_SUFFIX}"
+        return self.folder / f"{id}{_SUFFIX}"
 
     def _write(self, dictionary: Dictionary) -> None:
         handle, draft = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".draft")

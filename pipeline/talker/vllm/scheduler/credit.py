@@ -327,8 +327,7 @@ class JustInTimeScheduling(CreditScheduling):
 
     def _chosen(self, ready: NDArray[np.int64], ahead: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         chosen = super()._chosen(ready, ahead, rows)
-        begins = (ahead[chosen] < 0).any() or any(not request.num_preemptions for request in self.waiting)
-        if len(chosen) <= SMALL_STEP or self._was_small or not begins:
+        if len(chosen) <= SMALL_STEP or self._was_small or not ((ahead[chosen] < 0).any() or self._has_new()):
             self._was_small = False
             return chosen
         patient = (rows[chosen, Field.PACED] != 0) & (ahead[chosen] >= SPARE_FRAMES)
@@ -336,6 +335,12 @@ class JustInTimeScheduling(CreditScheduling):
         others = others[np.argsort(ahead[others], kind="stable")]
         self._was_small = True
         return np.concatenate([urgent, others[: max(0, SMALL_STEP - len(urgent))]])
+
+    def _has_new(self) -> bool:
+        """Whether an utterance waits that has not begun; prompts that are computed ahead are none."""
+        return any(
+            not request.num_preemptions and request.prompt_token_ids[0] < self._slots for request in self.waiting
+        )
 
     def _shape(self, scheduler_output: Any) -> StepShape | None:
         positions = scheduler_output.total_num_scheduled_tokens

@@ -162,14 +162,15 @@ def test_step_that_begins_an_utterance_is_small(harness: SchedulerHarness) -> No
 
 
 @pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("preemptions", [0, 1])
-def test_step_with_a_new_request_is_small(
-    harness: SchedulerHarness, just_in_time: JustInTimePlainScheduler, preemptions: int
+@pytest.mark.parametrize(
+    ("slot", "preemptions", "rows"), [(3, 0, 3), (3, 1, 4), (SHAPE.slots, 0, 4)], ids=["new", "goes on", "prefill"]
+)
+def test_step_with_a_new_utterance_is_small(
+    harness: SchedulerHarness, just_in_time: JustInTimePlainScheduler, slot: int, preemptions: int, rows: int
 ) -> None:
-    """Unlike one with a request that goes on."""
     run_generations(harness, a=20, b=9, c=8)
-    just_in_time.waiting.append(FakeRequest("other", 3, num_preemptions=preemptions))
-    assert len(just_in_time.schedule()) == (4 if preemptions else 3)
+    just_in_time.waiting.append(FakeRequest("other", slot, num_preemptions=preemptions))
+    assert len(just_in_time.schedule()) == rows
 
 
 @pytest.mark.usefixtures("just_in_time", "small_steps")
