@@ -302,7 +302,11 @@ def synthesizer_options(settings: Settings) -> SynthesizerOptions:
         kv_cache_bytes=None if settings.kv_cache_mb is None else settings.kv_cache_mb << 20,
         attached_processes=workers if workers > 1 else 0,
         start_history=START_HISTORY.expanduser() / f"start-{settings.checkpoint.replace('/', '--')[-100:]}.json",
-        gpu=GpuOptions(voxgate_kernels=settings.gpu_kernels == "voxgate", memory_share=settings.gpu_memory),
+        gpu=GpuOptions(
+            voxgate_kernels=settings.gpu_kernels == "voxgate",
+            memory_share=settings.gpu_memory,
+            fp8_cache=settings.kv_cache_dtype == "fp8",
+        ),
     )
 
 

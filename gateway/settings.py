@@ -279,6 +279,11 @@ class Settings(BaseModel):
     kv_cache_mb: Positive | None = Field(
         None, description="Memory of the talker's KV cache in MB. By default, what the slots need."
     )
+    kv_cache_dtype: Literal["auto", "fp8"] = Field(
+        "auto",
+        description="Type of the talker's KV cache on a GPU: that of the computation, or fp8, which holds twice the "
+        "speech and is less exact (see docs/gpu.md).",
+    )
     gpu_memory: Annotated[float, Field(gt=0, le=0.95)] = Field(
         0.9, description="Maximum share of the GPU's free memory for talker and codec, above 0 and at most 0.95."
     )

@@ -25,6 +25,8 @@ PREDICTOR_BATCHES = (*BATCHES[:4], 17, 24, *BATCHES[4:], 512)
 LAYER_BATCHES = (1, 8, 12, 32, 64, 96, 128, 192, 256, 512)
 PAST, PAGE = 120, 16
 """Past positions of each row, and positions of a page of the KV cache, when layers are timed."""
+MAX_POSITIONS = 1024
+"""Of the cosines and sines of the layers."""
 ROUNDS = 30
 RATES = (10, 20, 40, 60)
 """Utterances per second, for the first PCM."""
@@ -44,20 +46,27 @@ def predictor_ms(folder: Path, *, persistent: bool = True) -> dict[str, float]:
         return {str(rows): graph_ms(partial(loaded.frames(rows), None)) for rows in PREDICTOR_BATCHES}
 
 
-def layers_ms(folder: Path) -> dict[str, float]:
-    """Median time of the talker's layers by rows, in ms, as one graph: voxgate's kernels, as served by default."""
+def layers_ms(folder: Path, cache: str = "bfloat16") -> dict[str, float]:
+    """Median time of the talker's layers by rows, in ms, as one graph: voxgate's kernels, over a cache of this type."""
     import torch
     from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
 
     with torch.inference_mode():
         size = load_checkpoint(folder).talker
-        run = random_layers(size, max(LAYER_BATCHES), PAST, torch.device("cuda"))
+        run = random_layers(size, max(LAYER_BATCHES), PAST, torch.device("cuda"), getattr(torch, cache))
         return {str(rows): graph_ms(partial(run, rows)) for rows in LAYER_BATCHES}
 
 
-def random_layers(size: TransformerSize, max_rows: int, past: int, device: torch.device) -> Callable[[int], Tensor]:
-    """A function that runs all layers, with random weights in bfloat16, for a number of rows `past` positions long."""
+def random_layers(
+    size: TransformerSize, max_rows: int, past: int, device: torch.device, cache: torch.dtype | None = None
+) -> Callable[[int], Tensor]:
+    """A function that runs all layers, with random weights in bfloat16, for a number of rows `past` positions long.
+
+    `cache`: its type; then attention is as served on this GPU. None: that of the weights, and attention in Triton.
+    """
     import torch
+    from voxgate.pipeline.cuda.chip import chip_limits
+    from voxgate.pipeline.talker.cuda.attention import CacheFormat, attention_for
     from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
     from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
     from voxgate.pipeline.talker.reference.predictor_weights import rotary
@@ -80,11 +89,16 @@ def random_layers(size: TransformerSize, max_rows: int, past: int, device: torch
         )
         for _ in range(size.layers)
     ]
-    angles = torch.cat([part.chunk(2, -1)[0] for part in rotary(torch.arange(past + 1, device=device), size)], -1)
+    angles = torch.cat([part.chunk(2, -1)[0] for part in rotary(torch.arange(MAX_POSITIONS, device=device), size)], -1)
+    angles = angles.to(dtype)
     pages = -(-(past + 1) // PAGE)
-    caches = [random(max_rows * pages, PAGE, size.kv_heads, 2 * size.head_dim).transpose(1, 2) for _ in layers]
+    caches = [
+        random(max_rows * pages, PAGE, size.kv_heads, 2 * size.head_dim).to(cache or dtype).transpose(1, 2)
+        for _ in layers
+    ]
     owned = torch.randperm(max_rows * pages, device=device).int().view(max_rows, pages)
-    gpu = GpuBackbone(layers, random(size.hidden) * 0 + 1, angles, size, max_rows)
+    attention = None if cache is None else attention_for(size, angles, CacheFormat(PAGE, cache), chip_limits())
+    gpu = GpuBackbone(layers, random(size.hidden) * 0 + 1, angles, size, max_rows, attention=attention)
     embedded = random(max_rows, size.hidden)
 
     def run(rows: int) -> Tensor:
@@ -174,6 +188,7 @@ def _print(figures: object) -> None:
 
 PARTS: dict[str, Callable[[Path], object]] = {
     "layers": layers_ms,
+    "layers-fp8": partial(layers_ms, cache="float8_e4m3fn"),
     "predictor": predictor_ms,
     "predictor-chain": partial(predictor_ms, persistent=False),
     "codec": codec_ms,
@@ -184,7 +199,8 @@ PARTS: dict[str, Callable[[Path], object]] = {
     "soak": soak_figures,
     "aborts": abort_figures,
 }
-"""engine-vllm: with `--gpu-kernels vllm`; predictor-chain: without the persistent kernel; others with the defaults."""
+"""layers-fp8: with `--kv-cache-dtype fp8`; engine-vllm: with `--gpu-kernels vllm`; predictor-chain: without the
+persistent kernel; others with the defaults."""
 
 
 if __name__ == "__main__":

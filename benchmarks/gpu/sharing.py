@@ -184,7 +184,7 @@ class SharedDevice:
         from .parts import PAST, random_layers
         from .predictor import LoadedPredictor
 
-        layers = random_layers(load_checkpoint(folder).talker, max(ROWS), PAST, torch.device("cuda"))
+        layers = random_layers(load_checkpoint(folder).talker, max(ROWS), PAST, torch.device("cuda"), torch.bfloat16)
         # The persistent predictor is for fewer rows.
         predictor = LoadedPredictor.load(folder, max(ROWS), persistent_predictor=False)
         streams = BATCH_FRAMES // CHUNK_FRAMES

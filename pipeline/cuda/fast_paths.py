@@ -12,6 +12,7 @@ class FastPath(StrEnum):
     """A part that a GPU can do without, by its name in the log."""
 
     LAYERS = "own layers"
+    ATTENTION = "CUDA attention"
     INPUTS = "fast input preparation"
     CODE_DRAW = "CUDA code draw"
     RESIDUAL_UNITS = "fused residual units of the codec"
@@ -31,7 +32,7 @@ class FastPath(StrEnum):
 
 
 _HOPPER_ONLY = frozenset((FastPath.RESIDUAL_UNITS, FastPath.PERSISTENT_PREDICTOR, FastPath.PERSISTENT_PREDICTOR_32))
-_HOPPER_ON = frozenset((FastPath.CODE_DRAW, FastPath.EARLY_LAUNCH))
+_HOPPER_ON = frozenset((FastPath.ATTENTION, FastPath.CODE_DRAW, FastPath.EARLY_LAUNCH))
 
 _outcomes: dict[str, str] = {}
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #define CLUSTER_KERNEL(name, threads, blocks) KERNEL(name, threads)
+#define RESIDENT_KERNEL(name, threads, blocks) KERNEL(name, threads)
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
 #define KERNEL(name, threads) \
@@ -157,6 +158,7 @@ DEVICE u32 bits_of(float value) { return cpu::to_bits(value); }
 DEVICE float float_of(u32 value) { return cpu::from_bits<float>(value); }
 DEVICE float load_float(const float *from) { return *from; }
 DEVICE uint4 load_words(const void *from) { return *(const uint4 *)from; }
+DEVICE uint2 load_pair(const void *from) { return *(const uint2 *)from; }
 DEVICE float fast_exp(float x) { return std::exp(x); }
 DEVICE float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 struct Packets {
@@ -219,17 +221,52 @@ DEVICE void store_async(float4 *local, ClusterOffset offset, float4 value, Mbarr
         remote.complete_if_ready();
     });
 }
-DEVICE void mma_16x8x16(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+// Numbers with `exponent` and `mantissa` bits behind the sign, such as float16: 5 and 10.
+DEVICE float small_float(u32 bits, int exponent, int mantissa) {
+    const int bias = (1 << (exponent - 1)) - 1, power = bits >> mantissa & ((1 << exponent) - 1);
+    const float fraction = bits & ((1 << mantissa) - 1);
+    const float size = power ? std::ldexp(fraction + (1 << mantissa), power - bias - mantissa)
+                             : std::ldexp(fraction, 1 - bias - mantissa);
+    return bits >> (exponent + mantissa) & 1 ? -size : size;
+}
+// The nearest of them, of neighbours equally near the even one, and at most `largest`.
+DEVICE u32 to_small_float(float value, int exponent, int mantissa, float largest) {
+    const int bias = (1 << (exponent - 1)) - 1;
+    const float size = std::fmin(std::fabs(value), largest);
+    int power = size > 0 ? std::ilogb(size) : -bias;
+    if (power < 1 - bias) power = 1 - bias;
+    // Subnormal numbers have no leading one; a fraction that is rounded up to two raises the exponent.
+    const int fraction = (int)std::nearbyint(std::ldexp(size, mantissa - power));
+    const u32 bits = ((power + bias - 1) << mantissa) + fraction;
+    return bits | (u32)std::signbit(value) << (exponent + mantissa);
+}
+DEVICE float f16_to_float(u32 bits) { return small_float(bits & 0xffffu, 5, 10); }
+DEVICE u32 pack_f16(float low, float high) {
+    return to_small_float(low, 5, 10, 65504) | to_small_float(high, 5, 10, 65504) << 16;
+}
+DEVICE u32 pack_e4m3(float low, float high) {
+    return to_small_float(low, 4, 3, 448) | to_small_float(high, 4, 3, 448) << 8;
+}
+DEVICE u32 e4m3_to_f16(u32 pair) { return pack_f16(small_float(pair & 0xff, 4, 3), small_float(pair >> 8 & 0xff, 4, 3)); }
+DEVICE u32 interleave_bytes(u32 one, u32 two, int upper) {
+    if (upper) one >>= 16, two >>= 16;
+    return (one & 0xff) | (two & 0xff) << 8 | (one & 0xff00) << 8 | (two & 0xff00) << 16;
+}
+template <class At> DEVICE void mma(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1, At at) {
     const cpu::Words *lanes = cpu::exchange({{a[0], a[1], a[2], a[3], b0, b1}});
     const int lane = thread_index() % 32;
     for (int i = 0; i < 4; ++i) {
         const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
         for (int k = 0; k < 16; ++k) {
             const int quarter = k % 8 / 2;
-            const float factor = cpu::bf16_at(lanes[row % 8 * 4 + quarter].of[k / 8 * 2 + row / 8], k % 2);
-            sum[i] += factor * cpu::bf16_at(lanes[column * 4 + quarter].of[4 + k / 8], k % 2);
+            const float factor = at(lanes[row % 8 * 4 + quarter].of[k / 8 * 2 + row / 8], k % 2);
+            sum[i] += factor * at(lanes[column * 4 + quarter].of[4 + k / 8], k % 2);
         }
     }
+}
+DEVICE void mma_16x8x16(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma(sum, a, b0, b1, cpu::bf16_at); }
+DEVICE void mma_16x8x16_f16(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    mma(sum, a, b0, b1, [](u32 pair, int at) { return f16_to_float(at ? pair >> 16 : pair); });
 }
 DEVICE u32 pack_bf16(float low, float high) { return cpu::to_bf16(low) | cpu::to_bf16(high) << 16; }
 DEVICE void trap() { std::abort(); }

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
+from voxgate.pipeline.cuda.chip import chip_limits
+from voxgate.pipeline.talker.cuda.attention import CacheFormat, TritonAttention
 from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
 from voxgate.pipeline.talker.reference.row_tags import TAG_CHANNELS
@@ -102,7 +104,8 @@ def batch(device: torch.device) -> AttentionBatch:
 def adapted(model: QwenModel, batch: AttentionBatch, monkeypatch: pytest.MonkeyPatch) -> BackboneAdapter:
     model.batch = batch
     monkeypatch.setattr(backbone, "attention_batch", lambda _name: batch)
-    return BackboneAdapter(model, SIZE, MOST)
+    attention = TritonAttention(SIZE, backbone.rope_angles(model), pdl=chip_limits().has_early_launch)
+    return BackboneAdapter(model, SIZE, MOST, attention, CacheFormat(PAGE, DTYPE))
 
 
 def step(adapter: BackboneAdapter, device: torch.device) -> Tensor | None:

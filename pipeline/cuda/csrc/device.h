@@ -7,8 +7,10 @@
 #else
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
-#define KERNEL(name, threads) \
-    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Params p)
+#define KERNEL(name, threads) RESIDENT_KERNEL(name, threads, 1)
+// A kernel of which so many blocks must find room on a multiprocessor at once.
+#define RESIDENT_KERNEL(name, threads, blocks) \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Params p)
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif
@@ -59,6 +61,11 @@ DEVICE uint4 load_words(const void *from) {
     uint4 words;
     asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w) : "l"(from));
+    return words;
+}
+DEVICE uint2 load_pair(const void *from) {
+    uint2 words;
+    asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(words.x), "=r"(words.y) : "l"(from));
     return words;
 }
 DEVICE float fast_exp(float value) { return __expf(value); }
@@ -161,6 +168,36 @@ DEVICE u32 pack_bf16(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
+// The same in float16.
+DEVICE void mma_16x8x16_f16(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEVICE u32 pack_f16(float low, float high) {
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+DEVICE float f16_to_float(u32 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)bits));
+    return value;
+}
+// Two numbers in float8 (e4m3), the largest of which is 448, to which larger ones are set; and the two in float16.
+DEVICE u32 pack_e4m3(float low, float high) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+DEVICE u32 e4m3_to_f16(u32 pair) {
+    u32 halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((u16)pair));
+    return halves;
+}
+// Of the lower or the upper two bytes of two words, by turns one of each word.
+DEVICE u32 interleave_bytes(u32 one, u32 two, int upper) { return __byte_perm(one, two, upper ? 0x7362 : 0x5140); }
 DEVICE void trap() { __trap(); }
 // Programmatic dependent launch: lets the next kernel start; waits until the previous kernels have ended and their
 // writes are visible.

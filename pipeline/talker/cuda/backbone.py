@@ -16,13 +16,9 @@ from voxgate.codecs.neural.cuda.tiles import ChipLimits
 from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.chip import chip_limits
 from ..reference.row_tags import TAG_CHANNELS
-from .backbone_kernels import BatchRows, LayerWeights, add_rmsnorm, final_norm, init_residual, paged_attention, swiglu
-from .tiles import SWIGLU_SPAN, attention_tile
-
-PROMPT_TILE = 16
-"""Rows of the same request that `paged_attention` attends to at a time."""
-_REQUESTS = (16, 64, 256, 1024, 4096)
-"""Numbers of requests that `paged_attention` is compiled for."""
+from .attention import PagedAttention, TritonAttention
+from .backbone_kernels import BatchRows, LayerWeights, add_rmsnorm, final_norm, init_residual, swiglu
+from .tiles import SWIGLU_SPAN
 
 
 class GpuBackbone:
@@ -39,15 +35,17 @@ class GpuBackbone:
         size: TransformerSize,
         max_rows: int,
         *,
+        attention: PagedAttention | None = None,
         chip: ChipLimits | None = None,
     ) -> None:
         """`angles`: [positions, head_dim], cosines and then sines of each position.
 
-        `chip`: what the kernels must fit in; the current GPU by default.
+        `attention`: in Triton by default. `chip`: what the kernels must fit in; the current GPU by default.
         """
-        self._layers, self._norm, self._angles, self._size = layers, norm, angles, size
+        self._layers, self._norm, self._size = layers, norm, size
         self._max_rows = max_rows
         self._pdl = (chip or chip_limits()).has_early_launch
+        self._attend = attention or TritonAttention(size, angles, pdl=self._pdl)
         # The residual stream as it is added to (float32), and its norm as it is multiplied.
         self._residual = norm.new_empty(max_rows, size.hidden, dtype=torch.float32)
         self._x = norm.new_empty(max_rows, size.hidden)
@@ -94,16 +92,3 @@ class GpuBackbone:
             gate_up, inner, inner.shape[1], SPAN=SWIGLU_SPAN, PDL=self._pdl, launch_pdl=self._pdl
         )
         return inner
-
-    def _attend(self, qkv: Tensor, layer: LayerWeights, cache: Tensor, rows: BatchRows, out: Tensor) -> None:
-        size, requests = self._size, len(rows.starts) - 1
-        tile, warps = attention_tile(len(qkv))
-        paged_attention[(len(qkv), size.kv_heads)](
-            qkv, layer.q_norm, layer.k_norm, self._angles, cache, rows.pages, rows.starts, rows.positions,
-            rows.cache_slots, out, requests, size.norm_eps, size.head_dim**-0.5,
-            cache.stride(0), cache.stride(2), cache.stride(1), rows.pages.stride(0),
-            SHARING=size.heads // size.kv_heads, KV=size.kv_heads, DIM=size.head_dim, PAGE=cache.shape[2],
-            QUERIES=max(16, triton.next_power_of_2(size.heads // size.kv_heads)), TILE=tile, PROMPT_TILE=PROMPT_TILE,
-            REQUESTS=next(size for size in _REQUESTS if size > requests), PDL=self._pdl, num_warps=warps,
-            launch_pdl=self._pdl,
-        )  # fmt: skip  # one argument list

@@ -26,6 +26,7 @@ from ..reference.row_tags import TAG_CHANNELS
 from ..reference.slot_reader import TableViews
 from ..reference.step import FrameStep
 from . import first_frame
+from .attention import CacheFormat, CudaAttention, PagedAttention, attention_source
 from .backbone import GpuBackbone
 from .backbone_kernels import BatchRows, LayerWeights
 from .frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
@@ -34,6 +35,7 @@ from .persistent_predictor import TILE_ROWS, VARIANTS, persistent_predictor_sour
 from .predictor import GpuCodePredictor
 from .sampling import CodeDraw, code_draw_source, code_draw_supports
 from .step_kernels import PAGES, find_first_frames, prepare_rows
+from .tiles import ATTENTION_SPLITS
 
 META = torch.device("meta")
 PAGE = 16
@@ -49,11 +51,20 @@ PADDING_SLOT = -1
 class TalkerLaunches:
     """Launches every kernel of a talker's engine: of a checkpoint, for tables of `shape`, on a GPU with `chip`.
 
-    As with the default options, in bfloat16. `codec_slots`: streams of the codec.
+    As with the default options, in bfloat16. `codec_slots`: streams of the codec; `fp8_cache`: as of `GpuOptions`.
     """
 
-    def __init__(self, checkpoint: TalkerCheckpoint, shape: TableShape, codec_slots: int, chip: ChipLimits) -> None:
+    def __init__(
+        self,
+        checkpoint: TalkerCheckpoint,
+        shape: TableShape,
+        codec_slots: int,
+        chip: ChipLimits,
+        *,
+        fp8_cache: bool = False,
+    ) -> None:
         self._checkpoint, self._shape, self._codec_slots, self._chip = checkpoint, shape, codec_slots, chip
+        self._cache = CacheFormat(PAGE, torch.float8_e4m3fn if fp8_cache else torch.bfloat16)
         self._pages = -(-shape.max_positions // (PAGE * TABLE_GRANULE)) * TABLE_GRANULE
 
     def sources(self) -> list[KernelSource]:
@@ -64,7 +75,18 @@ class TalkerLaunches:
             shape = predictor_shape_for(size, groups, vocab, torch.bfloat16, rows)
             if shape is not None and path.missing(self._chip) is None and rows - TILE_ROWS < self._shape.rows:
                 sources.append(persistent_predictor_source(shape))
+        if self._attends_in_cuda:
+            sources += [attention_source(self._checkpoint.talker, self._cache, split) for split in ATTENTION_SPLITS]
         return sources
+
+    @property
+    def _angles(self) -> Tensor:
+        return _half(self._shape.max_positions, self._checkpoint.talker.head_dim)
+
+    @property
+    def _attends_in_cuda(self) -> bool:
+        missing = FastPath.ATTENTION.missing(self._chip)
+        return missing is None and CudaAttention.unsupported(self._checkpoint.talker, self._angles, self._cache) is None
 
     @property
     def _draw_size(self) -> tuple[int, int]:
@@ -119,9 +141,13 @@ class TalkerLaunches:
         layer = LayerWeights(*matrices, _half(size.head_dim), _half(size.head_dim))
         sizes = backbone_graph_sizes(rows, voxgate_kernels=True)
         with META, torch.inference_mode():
-            angles = _half(self._shape.max_positions, size.head_dim)
-            own = GpuBackbone([layer], _half(size.hidden), angles, size, max(sizes), chip=self._chip)
-            cache = _half(2, size.kv_heads, PAGE, 2 * size.head_dim)
+            attention: PagedAttention | None = None
+            if self._attends_in_cuda:
+                attention = CudaAttention(size, self._angles, self._cache, lambda _split: lambda *_: None)
+            own = GpuBackbone(
+                [layer], _half(size.hidden), self._angles, size, max(sizes), attention=attention, chip=self._chip
+            )
+            cache = _half(2, size.kv_heads, PAGE, 2 * size.head_dim).to(self._cache.dtype)
             steps = [(count, min(count, rows)) for count in sizes]
             for count, requests in [*steps, (SELF_TEST_ROWS, min(SELF_TEST_REQUESTS, rows))]:
                 batch = BatchRows(

@@ -79,6 +79,10 @@ SUM_COLUMNS = min(
 _ATTENTION = ((16, (128, 8)), (32, (64, 4)), (64, (32, 2)), (inf, (32, 1)))
 """Measured at 1, 12 and 128 rows; between those, chosen by how many programs run at once."""
 
+_SPLITS = ((16, 8), (48, 4), (96, 2), (inf, 1))
+ATTENTION_SPLITS = tuple(sorted({split for _, split in _SPLITS}))
+"""Warps of the CUDA C++ attention that divide the cached positions of a row's head among them."""
+
 
 @dataclass(frozen=True, slots=True)
 class SkinnyTile:
@@ -127,6 +131,11 @@ def skinny_tile(height: int, inner: int, width: int, chip: ChipLimits) -> Skinny
 def attention_tile(rows: int) -> tuple[int, int]:
     """Cached positions that a program of `paged_attention` attends to at a time, and its warps."""
     return next(tile for bound, tile in _ATTENTION if rows <= bound)
+
+
+def attention_split(rows: int) -> int:
+    """The one of `ATTENTION_SPLITS` for a step of `rows` rows."""
+    return next(split for bound, split in _SPLITS if rows <= bound)
 
 
 def _power_of_2(number: int) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.self_test import RandomInputs
+from ..cuda.attention import CacheFormat, PagedAttention
 from ..cuda.backbone import GpuBackbone
 from ..cuda.backbone_kernels import BatchRows, LayerWeights
 from ..reference.row_tags import TAG_CHANNELS
@@ -32,30 +33,35 @@ class BackboneAdapter:
     both implementations then use.
     """
 
-    def __init__(self, model: Any, size: TransformerSize, max_rows: int) -> None:
-        self._model, self._size = model, size
+    def __init__(
+        self, model: Any, size: TransformerSize, max_rows: int, attention: PagedAttention, cache: CacheFormat
+    ) -> None:
+        """`attention`: over vLLM's cache, which has the format `cache`."""
+        self._model, self._size, self._format = model, size, cache
+        self._caches: list[Tensor] = []
+        """vLLM's cache of each layer, in its own type; known once `self_test` has begun."""
         self._attention = [layer.self_attn.attn for layer in model.layers]
         self.max_rows = max_rows
         self._compared: list[bool] | None = None
         """During the self-test: for each step, whether it equalled vLLM's."""
         layers = []
         for layer in model.layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            _fold_norm(layer.input_layernorm, attention.qkv_proj)
+            heads, mlp = layer.self_attn, layer.mlp
+            _fold_norm(layer.input_layernorm, heads.qkv_proj)
             _fold_norm(layer.post_attention_layernorm, mlp.gate_up_proj)
             layers.append(
                 LayerWeights(
-                    attention.qkv_proj.weight,
-                    attention.o_proj.weight,
+                    heads.qkv_proj.weight,
+                    heads.o_proj.weight,
                     mlp.gate_up_proj.weight,
                     mlp.down_proj.weight,
-                    attention.q_norm.weight,
-                    attention.k_norm.weight,
+                    heads.q_norm.weight,
+                    heads.k_norm.weight,
                 )
             )
-        rope = model.layers[0].self_attn.rotary_emb.cos_sin_cache
-        self._layers = GpuBackbone(layers, model.norm.weight, rope, size, max_rows)
-        self._first_layers = GpuBackbone(layers[:TEST_LAYERS], model.norm.weight, rope, size, max_rows)
+        rope, norm = rope_angles(model), model.norm.weight
+        self._layers = GpuBackbone(layers, norm, rope, size, max_rows, attention=attention)
+        self._first_layers = GpuBackbone(layers[:TEST_LAYERS], norm, rope, size, max_rows, attention=attention)
 
     @staticmethod
     def unsupported(model: Any) -> str | None:
@@ -78,8 +84,15 @@ class BackboneAdapter:
             cache = attention.kv_cache
             if cache.dim() != 4 or cache.shape[1] != size.kv_heads or cache.shape[3] != 2 * size.head_dim:
                 return f"vLLM's cache has the shape {list(cache.shape)}"
-            if cache.stride(3) != 1 or cache.dtype != self._model.norm.weight.dtype:
-                return f"vLLM's cache has the strides {list(cache.stride())} and the type {cache.dtype}"
+            # vLLM has no type for float8, only for its bytes.
+            if cache.dtype is torch.uint8 and self._format.dtype.itemsize == 1:
+                cache = cache.view(self._format.dtype)
+            if cache.stride(3) != 1 or cache.dtype != self._format.dtype or cache.shape[2] != self._format.page:
+                return (
+                    f"vLLM's cache has the strides {list(cache.stride())}, the type {cache.dtype} and "
+                    f"{cache.shape[2]} positions a page"
+                )
+            self._caches.append(cache)
         self._compared = []
         try:
             steps()
@@ -98,25 +111,31 @@ class BackboneAdapter:
         rows = BatchRows(slots, positions, batch.slot_mapping, batch.block_table, batch.query_start_loc)
         if self._compared is not None:
             self._compared.append(self._equals_vllm(RandomInputs().normal(*embedded.shape).to(embedded), rows))
-        return self._layers(embedded, rows, [attention.kv_cache for attention in self._attention])
+        return self._layers(embedded, rows, self._caches)
 
     def _equals_vllm(self, embedded: Tensor, rows: BatchRows) -> bool:
         """Whether both implementations of the first layers give the same states and cache, over a random cache."""
         model, pages = self._model, torch.unique(rows.pages).long()
-        caches = [attention.kv_cache for attention in self._attention[:TEST_LAYERS]]
-        pasts = [RandomInputs(number).normal(*cache[pages].shape).to(cache) for number, cache in enumerate(caches)]
+        caches = self._caches[:TEST_LAYERS]
+        pasts = [
+            RandomInputs(number).normal(len(pages), *cache.shape[1:]).to(cache) for number, cache in enumerate(caches)
+        ]
+        # By their bytes, because PyTorch does not index float8.
+        parts = [cache.view(torch.uint8) for cache in caches]
         results = []
         last_layer = model.end_layer
         model.end_layer = TEST_LAYERS
         try:
             for run in (self._first_layers, None):
-                for cache, past in zip(caches, pasts, strict=True):
-                    cache[pages] = past
+                for part, past in zip(parts, pasts, strict=True):
+                    part[pages] = past.view(torch.uint8)
                 if run is None:
                     states = model(rows.slots, rows.positions, None, inputs_embeds=embedded)
                 else:
                     states = run(embedded, rows, caches)[:, :-TAG_CHANNELS]
-                written = [cache[pages] - past for cache, past in zip(caches, pasts, strict=True)]
+                written = [
+                    part[pages].view(past.dtype).float() - past.float() for part, past in zip(parts, pasts, strict=True)
+                ]
                 results.append([states, *written])
         finally:
             model.end_layer = last_layer
@@ -126,6 +145,12 @@ class BackboneAdapter:
 def _close(own: Tensor, expected: Tensor) -> bool:
     """Whether the relative difference is small; False where either has NaN."""
     return bool((own.float() - expected.float()).norm() < TOLERANCE * expected.float().norm())
+
+
+def rope_angles(model: Any) -> Tensor:
+    """Cosines and then sines of each position, [positions, head_dim], of vLLM's Qwen3 `model`."""
+    angles: Tensor = model.layers[0].self_attn.rotary_emb.cos_sin_cache
+    return angles
 
 
 def _fold_norm(norm: Any, linear: Any) -> None:

@@ -45,8 +45,9 @@ class EngineKernels:
     """What decides which kernels an engine launches, besides the GPU.
 
     `checkpoint`: its folder; `codec_slots`, `codec_rows`, `codec_frames`: as of `CodecWorkerOptions`, its streams and
-    the largest batch. `fallback`: a precision of the codec, "float32" or "float16"; then these are the kernels that the
-    codec launches in it without its fast paths, alone. None: all kernels, with all fast paths.
+    the largest batch. `fp8_cache`: as of `GpuOptions`. `fallback`: a precision of the codec, "float32" or "float16";
+    then these are the kernels that the codec launches in it without its fast paths, alone. None: all kernels, with all
+    fast paths.
     """
 
     checkpoint: str
@@ -54,6 +55,7 @@ class EngineKernels:
     codec_slots: int
     codec_rows: int
     codec_frames: int
+    fp8_cache: bool = False
     fallback: str | None = None
 
     @classmethod
@@ -65,7 +67,9 @@ class EngineKernels:
         codec = CodecWorkerOptions.from_json(options.codec)
         if codec.codec_mode != "stateful":
             return None
-        return cls(config.checkpoint, config.shape, codec.slots, codec.max_rows, codec.batch_frames)
+        return cls(
+            config.checkpoint, config.shape, codec.slots, codec.max_rows, codec.batch_frames, options.gpu.fp8_cache
+        )
 
     @classmethod
     def from_json(cls, text: str) -> EngineKernels:
@@ -170,7 +174,7 @@ def compilations(kernels: EngineKernels, capability: tuple[int, int], chip: Chip
         with noted_launches(capability) as launches:
             codec_launches(codec, *batches, chip, SIZES, getattr(torch, kernels.fallback))
         return [*launches.values()]
-    talker = TalkerLaunches(checkpoint, kernels.shape, kernels.codec_slots, chip)
+    talker = TalkerLaunches(checkpoint, kernels.shape, kernels.codec_slots, chip, fp8_cache=kernels.fp8_cache)
     with noted_launches(capability) as launches:
         # In the order in which the engine launches them.
         codec_launches(codec, *batches, chip, SIZES)

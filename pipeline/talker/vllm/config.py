@@ -23,12 +23,14 @@ class GpuOptions:
     `voxgate_kernels`: this project's kernels for layers, input embedding and sampling; otherwise vLLM's and torch's.
     `persistent_predictor`: one kernel computes the codes of a frame for up to 32 rows, where GPU and model allow it.
     Its blocks wait for one another, so an engine that follows a lost one does without (`QwenSynthesizer.close`).
-    `memory_share`: largest share of the GPU's free memory that talker and codec may take.
+    `memory_share`: largest share of the GPU's free memory that talker and codec may take. `fp8_cache`: keys and values
+    are kept in float8 (e4m3), which takes half the memory and is less exact; on Hopper.
     """
 
     voxgate_kernels: bool = True
     persistent_predictor: bool = True
     memory_share: float = 0.9
+    fp8_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)

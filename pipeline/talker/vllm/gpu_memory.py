@@ -57,13 +57,15 @@ class MemoryNeeds:
     max_positions: int
 
     @classmethod
-    def of(cls, checkpoint: TalkerCheckpoint, max_positions: int, item_bytes: int) -> MemoryNeeds:
-        """The needs of a checkpoint whose numbers take `item_bytes` each."""
+    def of(
+        cls, checkpoint: TalkerCheckpoint, max_positions: int, item_bytes: int, cache_item_bytes: int | None = None
+    ) -> MemoryNeeds:
+        """The needs of a checkpoint whose numbers take `item_bytes` each; in the cache, `cache_item_bytes` if given."""
         size = checkpoint.talker
         files = sum(file.stat().st_size for file in checkpoint.folder.rglob("*.safetensors"))
         # Published weights have two bytes a number. The text embedding is kept projected; while it is projected, both.
         projected = checkpoint.text_vocab * size.hidden * item_bytes
-        position = 2 * size.layers * size.kv_heads * size.head_dim * item_bytes
+        position = 2 * size.layers * size.kv_heads * size.head_dim * (cache_item_bytes or item_bytes)
         return cls(files * item_bytes // 2 + projected, position, max_positions)
 
     @property
@@ -142,7 +144,8 @@ def plan_for(
     checkpoint: TalkerCheckpoint, options: EngineOptions, max_positions: int, slots: int | None
 ) -> GpuMemoryPlan:
     """Plans by the memory that is free now; blocks for a second. Raises EngineError as `plan_gpu_memory`."""
-    needs = MemoryNeeds.of(checkpoint, max_positions, item_bytes=4 if options.dtype == "float32" else 2)
+    item_bytes = 4 if options.dtype == "float32" else 2
+    needs = MemoryNeeds.of(checkpoint, max_positions, item_bytes, 1 if options.gpu.fp8_cache else None)
     memory = query_device_memory()
     return plan_gpu_memory(memory.free, options.gpu.memory_share, needs, slots, options.kv_cache_bytes)
 

@@ -129,6 +129,9 @@ def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
     """
     capability = compat.gpu_capability()
     check_capability(capability, compat.gpu_name())
+    if config.options.gpu.fp8_cache and capability[0] != 9:
+        own = ".".join(map(str, capability))
+        raise EngineError(f"--kv-cache-dtype fp8 needs a GPU of compute capability 9.x, this GPU has {own}")
     half = config.options.dtype in (None, "bfloat16", "float16")
     # On earlier GPUs it is vLLM's own choice.
     asks = config.options.voxgate_kernels and half and capability >= (10, 0)
@@ -141,6 +144,7 @@ def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
         },
         "attention_backend": compat.ATTENTION_BACKEND if asks else None,
         "kv_cache_memory_bytes": config.memory.cache,
+        "kv_cache_dtype": "fp8" if config.options.gpu.fp8_cache else "auto",
         "gpu_memory_utilization": MEMORY_UTILIZATION,
         "max_num_batched_tokens": config.step_positions,
         # It would import FlashInfer and run the model for seconds, and no step has a kernel of FlashInfer's.

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoint.checkpoint import load_checkpoint
+from ...cuda.chip import chip_limits
 from ...cuda.fast_paths import FastPath, record
 from ...cuda.self_test import disabled
 from ...ipc.codec_wire import CodecWorkerOptions
@@ -74,6 +75,7 @@ class VoxgateTalker(nn.Module):
         self._device = torch.device(vllm_config.device_config.device)
         self._dtype: torch.dtype = vllm_config.model_config.dtype
         self._hidden = self._checkpoint.talker.hidden
+        self._page: int = vllm_config.cache_config.block_size
         self._max_rows: int = vllm_config.scheduler_config.max_num_seqs
         self._tables: SlotReader | None = None
         self._embed: Embed | None = None
@@ -114,12 +116,19 @@ class VoxgateTalker(nn.Module):
         return {f"model.{name}" for name in loaded} | {"model.embed_tokens.weight"}
 
     def _adapt_backbone(self) -> None:
-        from .backbone import BackboneAdapter
+        from ..cuda.attention import CacheFormat, attention_for
+        from .backbone import BackboneAdapter, rope_angles
 
         if (reason := BackboneAdapter.unsupported(self.model)) is not None:
             disabled(FastPath.LAYERS, reason)
             return
-        self._backbone = BackboneAdapter(self.model, self._checkpoint.talker, max(self._config.graph_sizes))
+        cache = CacheFormat(self._page, torch.float8_e4m3fn if self._config.options.gpu.fp8_cache else self._dtype)
+        size, angles = self._checkpoint.talker, rope_angles(self.model)
+        attention = attention_for(size, angles, cache, chip_limits())
+        if attention is None:
+            disabled(FastPath.LAYERS, f"no attention of this project reads a cache in {cache.dtype}")
+            return
+        self._backbone = BackboneAdapter(self.model, size, max(self._config.graph_sizes), attention, cache)
 
     @torch.inference_mode()
     def test_backbone(self, steps: Callable[[], object]) -> None:
