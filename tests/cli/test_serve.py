@@ -152,6 +152,12 @@ def test_workers_default_to_what_suits_the_machine(
     assert synthesizer_options(settings).attached_processes == (workers if workers > 1 else 0)
 
 
+@pytest.mark.parametrize(("value", "fp8"), [("auto", False), ("fp8", True)])
+def test_type_of_the_cache_reaches_the_engine(value: str, fp8: bool) -> None:
+    settings = Settings.model_validate({"kv_cache_dtype": value})
+    assert synthesizer_options(settings).gpu.fp8_cache is fp8
+
+
 @pytest.mark.parametrize("flag", ["--checkpoint", "--keys-file", "--tls-certificate", "--token-secret-file"])
 async def test_missing_file_is_reported_in_one_line(flag: str, tmp_path: Path) -> None:
     missing = str(tmp_path / "missing")

@@ -35,7 +35,12 @@ def angles_of(size: TransformerSize, device: torch.device) -> Tensor:
 
 
 def attention(
-    size: TransformerSize, cache: CacheFormat, split: int, device: torch.device, folder: Path
+    size: TransformerSize,
+    cache: CacheFormat,
+    split: int,
+    device: torch.device,
+    folder: Path,
+    angles: Tensor | None = None,
 ) -> CudaAttention:
     """With the kernel for the self-test's step."""
 
@@ -45,7 +50,7 @@ def attention(
         return cpu_launch(SOURCE, {**macros, "BLOCKS": blocks}, folder)
 
     launches = None if device.type == "cuda" else on_cpu
-    return CudaAttention(size, angles_of(size, device), cache, launches, split=split)
+    return CudaAttention(size, angles_of(size, device) if angles is None else angles, cache, launches, split=split)
 
 
 @pytest.mark.parametrize("split", [1, 2, 4, 8])
@@ -68,6 +73,11 @@ def test_self_test_does_not_depend_on_defaults_of_torch(device: torch.device, tm
     own, angles = attention(SIZE, cache, 2, device, tmp_path), angles_of(SIZE, device)
     with torch.device("meta"):
         assert self_test(own, SIZE, angles, cache)
+
+
+def test_self_test_fits_into_short_generations(device: torch.device, tmp_path: Path) -> None:
+    cache, angles = CacheFormat(16, torch.bfloat16), angles_of(SIZE, device)[:24]
+    assert self_test(attention(SIZE, cache, 1, device, tmp_path, angles), SIZE, angles, cache)
 
 
 class HalfAttention:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
 from voxgate.pipeline.cuda.chip import chip_limits
-from voxgate.pipeline.talker.cuda.attention import CacheFormat, TritonAttention
+from voxgate.pipeline.talker.cuda.attention import CacheFormat, PagedAttention, TritonAttention
 from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
 from voxgate.pipeline.talker.reference.row_tags import TAG_CHANNELS
@@ -22,6 +22,19 @@ SIZE = TransformerSize(48, 80, 3, 4, 2, 16, 1e-6, 1e4)
 PAGE, PAGES, POSITIONS, MOST = 16, 9, 64, 32
 # Triton's interpreter does not support products of bfloat16.
 DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float16
+
+
+class Float8Attention:
+    """Attention over a cache in float8, by way of one in half precision."""
+
+    def __init__(self, own: PagedAttention) -> None:
+        self._own = own
+
+    def __call__(self, qkv: Tensor, layer: LayerWeights, cache: Tensor, rows: BatchRows, out: Tensor) -> None:
+        assert cache.dtype is torch.float8_e4m3fn
+        wide = cache.to(DTYPE)
+        self._own(qkv, layer, wide, rows, out)
+        cache.copy_(wide.to(cache.dtype))
 
 
 class QwenModel:
@@ -67,6 +80,7 @@ class QwenModel:
         ]
         self.norm = parameter(SIZE.hidden)
         self.end_layer, self.error = SIZE.layers, error
+        self.attention: Float8Attention | None = None
         self.batch: AttentionBatch | None = None
         self.calls: list[int] = []
 
@@ -85,10 +99,12 @@ class QwenModel:
             for layer in self.layers[: self.end_layer]
         ]
         angles = self.layers[0].self_attn.rotary_emb.cos_sin_cache
-        own = GpuBackbone(layers, self.norm.weight, angles, SIZE, MOST)
+        own = GpuBackbone(layers, self.norm.weight, angles, SIZE, MOST, attention=self.attention)
         batch = self.batch
         rows = BatchRows(positions, positions, batch.slot_mapping, batch.block_table, batch.query_start_loc)
         caches = [layer.self_attn.attn.kv_cache for layer in self.layers[: self.end_layer]]
+        if self.attention is not None:
+            caches = [cache.view(torch.float8_e4m3fn) for cache in caches]
         return own(inputs_embeds, rows, caches)[:, :-TAG_CHANNELS]
 
 
@@ -138,6 +154,21 @@ def test_self_test_without_a_step_fails(
 ) -> None:
     adapter = adapted(QwenModel(device), batch, monkeypatch)
     assert adapter.self_test(lambda: None) == "self-test differs from vLLM"
+
+
+@pytest.mark.parametrize(("error", "reason"), [(0.0, None), (1.0, "self-test differs from vLLM")])
+def test_cache_in_float8_is_the_bytes_of_vllm(
+    device: torch.device, batch: AttentionBatch, monkeypatch: pytest.MonkeyPatch, error: float, reason: str | None
+) -> None:
+    model = QwenModel(device, error)
+    for layer in model.layers:
+        layer.self_attn.attn.kv_cache = layer.self_attn.attn.kv_cache.to(torch.float8_e4m3fn).view(torch.uint8)
+    own = TritonAttention(SIZE, backbone.rope_angles(model), pdl=chip_limits().has_early_launch)
+    model.attention, model.batch = Float8Attention(own), batch
+    monkeypatch.setattr(backbone, "attention_batch", lambda _name: batch)
+    adapter = BackboneAdapter(model, SIZE, MOST, model.attention, CacheFormat(PAGE, torch.float8_e4m3fn))
+    assert adapter.self_test(lambda: step(adapter, device)) == reason
+    assert step(adapter, device) is not None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import psutil
 
 from ...checkpoint.checkpoint import TalkerCheckpoint
 from ...checkpoint.weights import check_weights, tensor_shapes
-from ...cuda.capability import check_capability
+from ...cuda.capability import check_capability, check_fp8_cache
 from ...errors import EngineError
 from ...gc_freeze import gc_paused
 from ...ipc.temporary_folder import process_temporary_folder, tmpdir_for_children
@@ -125,13 +125,12 @@ def _cpu_arguments(config: EngineConfig) -> dict[str, Any]:
 def _gpu_arguments(config: EngineConfig) -> dict[str, Any]:
     """Every decode step as one CUDA graph, without torch.compile, which gains little and starts slowly.
 
-    Raises EngineError for a GPU that is too old.
+    Raises EngineError for a GPU that is too old, or cannot have the cache that is asked for.
     """
-    capability = compat.gpu_capability()
-    check_capability(capability, compat.gpu_name())
-    if config.options.gpu.fp8_cache and capability[0] != 9:
-        own = ".".join(map(str, capability))
-        raise EngineError(f"--kv-cache-dtype fp8 needs a GPU of compute capability 9.x, this GPU has {own}")
+    capability, name = compat.gpu_capability(), compat.gpu_name()
+    check_capability(capability, name)
+    if config.options.gpu.fp8_cache:
+        check_fp8_cache(capability, name)
     half = config.options.dtype in (None, "bfloat16", "float16")
     # On earlier GPUs it is vLLM's own choice.
     asks = config.options.voxgate_kernels and half and capability >= (10, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from voxgate.codecs.neural.cuda.tiles import ChipLimits
-from voxgate.pipeline.cuda.capability import check_capability
+from voxgate.pipeline.cuda.capability import check_capability, check_fp8_cache
 from voxgate.pipeline.cuda.chip import lowered
 from voxgate.pipeline.cuda.fast_paths import FastPath, summary
 from voxgate.pipeline.errors import EngineError
@@ -55,3 +55,10 @@ def test_summary_names_paths_in_use_and_why_others_are_not() -> None:
     assert summary({"own layers": "", "CUDA code draw": "no compiler"}) == (
         "GPU fast paths in use: own layers; not in use: CUDA code draw (no compiler)"
     )
+
+
+@pytest.mark.parametrize("capability", [(8, 9), (10, 0), (12, 0)])
+def test_cache_in_float8_is_for_hopper(capability: tuple[int, int]) -> None:
+    check_fp8_cache((9, 0), "H200")
+    with pytest.raises(EngineError, match=rf"has CUDA compute capability {capability[0]}\.{capability[1]}, but --kv-c"):
+        check_fp8_cache(capability, "GPU")

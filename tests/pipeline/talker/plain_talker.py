@@ -102,6 +102,10 @@ class Stack:
         turned = torch.cat([-x[..., dim // 2 :], x[..., : dim // 2]], -1)
         return x * cos + turned * sin
 
+    def kept(self, x: Tensor) -> Tensor:
+        """Keys or values as the cache holds them."""
+        return x
+
     def run(self, x: Tensor, cache: list) -> Tensor:
         """x: [t, hidden]; `cache`: one (keys, values) per layer, grown in place."""
         c, t = self.c, len(x)
@@ -115,7 +119,7 @@ class Stack:
             v = (h @ get("self_attn.v_proj").T).view(t, kv, dim).transpose(0, 1)
             start = 0 if len(cache) <= i else cache[i][0].shape[1]
             q = self.rope(self.norm(q, name + "self_attn.q_norm.weight"), start)
-            k = self.rope(self.norm(k, name + "self_attn.k_norm.weight"), start)
+            k, v = self.kept(self.rope(self.norm(k, name + "self_attn.k_norm.weight"), start)), self.kept(v)
             if len(cache) <= i:
                 cache.append((k, v))
             else:

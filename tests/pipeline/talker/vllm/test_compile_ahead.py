@@ -30,6 +30,7 @@ def test_kernels_follow_from_the_sizes_of_the_engine() -> None:
     kernels = EngineKernels.of(config())
     assert kernels == EngineKernels("/voice", SHAPE, codec_slots=32, codec_rows=32, codec_frames=256)
     assert EngineKernels.from_json(kernels.to_json()) == kernels
+    assert EngineKernels.of(config(gpu=GpuOptions(fp8_cache=True))) == replace(kernels, fp8_cache=True)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +54,9 @@ def test_digest_is_of_sizes_gpu_and_checkpoint(checkpoint: TalkerCheckpoint) -> 
         replace(kernels, shape=replace(SHAPE, slots=32)).digest((9, 0)),
         replace(kernels, checkpoint="/nowhere").digest((9, 0)),
         replace(kernels, fallback="float32").digest((9, 0)),
+        replace(kernels, fp8_cache=True).digest((9, 0)),
     }
-    assert len(digests) == 5
+    assert len(digests) == 6
     assert kernels.digest((9, 0)) in digests
 
 

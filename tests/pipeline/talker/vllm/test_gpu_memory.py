@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
+from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.talker.vllm.gpu_memory import (
     BUFFER_BYTES,
@@ -44,6 +45,13 @@ def test_large_model_has_slots_on_cards_from_12_gb_on(card_gb: float, least_slot
 @pytest.mark.parametrize("card_gb", [12, 16, 24, 48])
 def test_slots_are_a_multiple_of_sixteen(card_gb: float) -> None:
     assert plan(card_gb, LARGE).slots % 16 == 0
+
+
+def test_cache_in_float8_has_room_for_more_slots(checkpoint: TalkerCheckpoint) -> None:
+    half = MemoryNeeds.of(checkpoint, 500, item_bytes=2)
+    small = MemoryNeeds.of(checkpoint, 500, item_bytes=2, cache_item_bytes=1)
+    assert (small.model, 2 * small.position) == (half.model, half.position)
+    assert plan(24, replace(LARGE, position=POSITION_BYTES // 2)).slots > 1.5 * plan(24, LARGE).slots
 
 
 def test_slots_have_a_maximum() -> None:
