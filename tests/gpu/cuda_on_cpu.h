@@ -244,10 +244,13 @@ DEVICE float f16_to_float(u32 bits) { return small_float(bits & 0xffffu, 5, 10);
 DEVICE u32 pack_f16(float low, float high) {
     return to_small_float(low, 5, 10, 65504) | to_small_float(high, 5, 10, 65504) << 16;
 }
+DEVICE float2 unpack_f16(u32 pair) { return {f16_to_float(pair), f16_to_float(pair >> 16)}; }
 DEVICE u32 pack_e4m3(float low, float high) {
     return to_small_float(low, 4, 3, 448) | to_small_float(high, 4, 3, 448) << 8;
 }
-DEVICE u32 e4m3_to_f16(u32 pair) { return pack_f16(small_float(pair & 0xff, 4, 3), small_float(pair >> 8 & 0xff, 4, 3)); }
+DEVICE u32 e4m3_to_f16(u32 pair) {
+    return pack_f16(small_float(pair & 0xff, 4, 3), small_float(pair >> 8 & 0xff, 4, 3));
+}
 DEVICE u32 interleave_bytes(u32 one, u32 two, int upper) {
     if (upper) one >>= 16, two >>= 16;
     return (one & 0xff) | (two & 0xff) << 8 | (one & 0xff00) << 8 | (two & 0xff00) << 16;

@@ -236,10 +236,10 @@ struct Worker {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float *own = sums + quarter * 8 + half * 2;
-                inner[quarter][half] = pack_half(
+                inner[quarter][half] = pack_f16(
                     snake(own[0] + bias.x, frequency.x, gain.x), snake(own[1] + bias.y, frequency.y, gain.y)
                 );
-                inner[quarter][2 + half] = pack_half(
+                inner[quarter][2 + half] = pack_f16(
                     snake(own[4] + bias.z, frequency.z, gain.z), snake(own[5] + bias.w, frequency.w, gain.w)
                 );
             }
@@ -282,13 +282,13 @@ struct Worker {
     DEVICE_MEMBER void add_residual(u32 *residual, u32 *next, const float *out, int from) const {
         const float4 bias = constant4(shared, POINT_BIAS, from), frequency = constant4(shared, NEXT_FREQUENCY, from),
                      gain = constant4(shared, NEXT_GAIN, from);
-        const float2 low = unpack_half(residual[0]), high = unpack_half(residual[1]);
+        const float2 low = unpack_f16(residual[0]), high = unpack_f16(residual[1]);
         const float a = out[0] + bias.x + low.x, b = out[1] + bias.y + low.y, c = out[4] + bias.z + high.x,
                     d = out[5] + bias.w + high.y;
-        residual[0] = pack_half(a, b);
-        residual[1] = pack_half(c, d);
-        next[0] = pack_half(snake(a, frequency.x, gain.x), snake(b, frequency.y, gain.y));
-        next[1] = pack_half(snake(c, frequency.z, gain.z), snake(d, frequency.w, gain.w));
+        residual[0] = pack_f16(a, b);
+        residual[1] = pack_f16(c, d);
+        next[0] = pack_f16(snake(a, frequency.x, gain.x), snake(b, frequency.y, gain.y));
+        next[1] = pack_f16(snake(c, frequency.z, gain.z), snake(d, frequency.w, gain.w));
     }
 };
 

@@ -31,28 +31,11 @@ DEVICE Matrix describe(const void *at, u32 depth_stride, u32 line_stride) {
 DEVICE Matrix advance(Matrix from, u32 bytes) { return {from.at + bytes, from.depth_stride, from.line_stride}; }
 
 namespace cpu {
-inline float from_half(u32 half) {
-    const u32 exponent = half >> 10 & 31, mantissa = half & 0x3ff;
-    const float magnitude =
-        exponent == 0 ? std::ldexp((float)mantissa, -24) : std::ldexp((float)(mantissa | 0x400), (int)exponent - 25);
-    return half & 0x8000 ? -magnitude : magnitude;
-}
-inline u32 to_half(float value) {
-    const float magnitude = std::fabs(value);
-    const u32 sign = std::signbit(value) ? 0x8000 : 0;
-    if (magnitude == 0) return sign;
-    int exponent;
-    std::frexp(magnitude, &exponent);
-    const int unit = (exponent > -13 ? exponent : -13) - 11;
-    // Rounding up to the next power of two gives its bits, because they follow.
-    const u32 units = (u32)std::nearbyint(std::ldexp(magnitude, -unit));
-    return sign | (units + ((u32)(unit + 24) << 10));
-}
 inline float number(Matrix of, int line, int depth) {
     u16 half;
     const unsigned char *core_matrix = of.at + depth / 8 * of.depth_stride + line / 8 * of.line_stride;
     std::memcpy(&half, core_matrix + line % 8 * 16 + depth % 8 * 2, 2);
-    return from_half(half);
+    return f16_to_float(half);
 }
 template <int COUNT, class Factor> inline void product(float (&sum)[COUNT], Matrix b, Factor a) {
     const int lane = current->thread % 32;
@@ -65,8 +48,6 @@ template <int COUNT, class Factor> inline void product(float (&sum)[COUNT], Matr
 }
 } // namespace cpu
 
-DEVICE u32 pack_half(float low, float high) { return cpu::to_half(low) | cpu::to_half(high) << 16; }
-DEVICE float2 unpack_half(u32 pair) { return {cpu::from_half(pair & 0xffff), cpu::from_half(pair >> 16)}; }
 DEVICE float fast_sine(float x) { return std::sin(x); }
 DEVICE void wgmma_fence() {}
 DEVICE void wgmma_commit() {}
@@ -81,7 +62,7 @@ DEVICE void wgmma(float (&sum)[COLUMN_BLOCK / 2], const u32 (&a)[4], Matrix b) {
     const int lane = cpu::current->thread % 32;
     cpu::product(sum, b, [&](int half, int k) {
         const u32 pair = all[lane / 4 * 4 + k % 8 / 2].of[k / 8 * 2 + half];
-        return cpu::from_half(k % 2 ? pair >> 16 : pair & 0xffff);
+        return f16_to_float(k % 2 ? pair >> 16 : pair & 0xffff);
     });
 }
 DEVICE void cp_async_16(void *to, const void *from, bool real) {
@@ -100,21 +81,6 @@ DEVICE Matrix describe(const void *at, u32 depth_stride, u32 line_stride) {
     return (u64)((shared_address(at) & 0x3ffff) >> 4) | (u64)(depth_stride >> 4) << 16 | (u64)(line_stride >> 4) << 32;
 }
 DEVICE Matrix advance(Matrix from, u32 bytes) { return from + (bytes >> 4); }
-DEVICE u32 pack_half(float low, float high) {
-    u32 pair;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-}
-DEVICE float2 unpack_half(u32 pair) {
-    float2 values;
-    asm("{\n"
-        ".reg .f16 low, high;\n"
-        "mov.b32 {low, high}, %2;\n"
-        "cvt.f32.f16 %0, low;\n"
-        "cvt.f32.f16 %1, high;\n"
-        "}" : "=f"(values.x), "=f"(values.y) : "r"(pair));
-    return values;
-}
 DEVICE float fast_sine(float x) {
     float sine;
     asm("sin.approx.f32 %0, %1;" : "=f"(sine) : "f"(x));

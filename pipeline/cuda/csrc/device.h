@@ -180,10 +180,15 @@ DEVICE u32 pack_f16(float low, float high) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
 }
-DEVICE float f16_to_float(u32 bits) {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((u16)bits));
-    return value;
+DEVICE float2 unpack_f16(u32 pair) {
+    float2 values;
+    asm("{\n"
+        ".reg .f16 low, high;\n"
+        "mov.b32 {low, high}, %2;\n"
+        "cvt.f32.f16 %0, low;\n"
+        "cvt.f32.f16 %1, high;\n"
+        "}" : "=f"(values.x), "=f"(values.y) : "r"(pair));
+    return values;
 }
 // Two numbers in float8 (e4m3), the largest of which is 448, to which larger ones are set; and the two in float16.
 DEVICE u32 pack_e4m3(float low, float high) {

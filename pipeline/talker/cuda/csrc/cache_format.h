@@ -21,8 +21,8 @@ DEVICE void unpack(uint4 words, float (&to)[CHUNK]) {
 typedef unsigned char Cached;
 typedef uint2 CachedChunk;
 DEVICE u32 pack_half(float low, float high) { return pack_f16(low, high); }
-DEVICE float low_half(u32 pair) { return f16_to_float(pair & 0xffffu); }
-DEVICE float high_half(u32 pair) { return f16_to_float(pair >> 16); }
+DEVICE float low_half(u32 pair) { return unpack_f16(pair).x; }
+DEVICE float high_half(u32 pair) { return unpack_f16(pair).y; }
 DEVICE void mma_halves(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma_16x8x16_f16(sum, a, b0, b1); }
 #else
 typedef u16 Cached;
@@ -35,7 +35,8 @@ DEVICE void mma_halves(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) { mma
 
 DEVICE uint4 pack_halves(const float (&from)[CHUNK]) {
     return make_uint4(
-        pack_half(from[0], from[1]), pack_half(from[2], from[3]), pack_half(from[4], from[5]), pack_half(from[6], from[7])
+        pack_half(from[0], from[1]), pack_half(from[2], from[3]), pack_half(from[4], from[5]),
+        pack_half(from[6], from[7])
     );
 }
 

@@ -1,8 +1,8 @@
 // Attention of one row and one key-value head over its request's positions; stores the row's key and value.
 //
 // The same as `paged_attention` in Triton (`backbone_kernels.py`), for heads of 64 or 128 channels in bfloat16. Which
-// channel has which place in a product does not matter as long as both factors agree, so that every lane loads a chunk of
-// channels at a time into the registers in which they are multiplied: nothing passes through shared memory until the
+// channel has which place in a product does not matter as long as both factors agree, so that every lane loads a chunk
+// of channels at a time into the registers in which they are multiplied: nothing passes through shared memory until the
 // warps of a head add their sums. Copies to shared memory that run ahead of the products were slower on an H200: 87
 // instead of 74 us for 512 rows with 120 positions.
 
@@ -228,8 +228,8 @@ struct Attention {
             for (int half = 0; half < HALVES; ++half) tile.values[i][half] = new_value(other, other < row, half);
         }
     }
-    // Adds the first `known` positions of the tile, at least one, to the running softmax. `keys_used` is called when the
-    // keys have been read.
+    // Adds the first `known` positions of the tile, at least one, to the running softmax. `keys_used` is called when
+    // the keys have been read.
     template <class Used> DEVICE_MEMBER void attend(int known, Used keys_used) {
         float scores[2][4] = {};
 #pragma unroll
