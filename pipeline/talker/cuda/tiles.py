@@ -81,7 +81,8 @@ _ATTENTION = ((16, (128, 8)), (32, (64, 4)), (64, (32, 2)), (inf, (32, 1)))
 
 _SPLITS = ((16, 8), (48, 4), (96, 2), (inf, 1))
 ATTENTION_SPLITS = tuple(sorted({split for _, split in _SPLITS}))
-"""Warps of the CUDA C++ attention that divide the cached positions of a row's head among them."""
+"""Warps of the CUDA C++ attention that divide the cached positions of a row's head among them: as many as an H200 runs
+at once, of the eight heads of the published sizes."""
 
 
 @dataclass(frozen=True, slots=True)
