@@ -65,12 +65,20 @@ async def one_gateway(
                 lines = log.read_text("utf-8", errors="replace").splitlines()[-_REPORT_LINES:]
                 reason = "timed out" if isinstance(failure, TimeoutError) else str(failure)
                 raise GatewayStartError("\n".join([f"the gateway did not start: {reason}", *lines])) from None
+            if (line := fast_paths(log.read_text("utf-8", errors="replace"))) is not None:
+                print(f"bench: {line}", file=sys.stderr, flush=True)
             yield gateway
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.wait()
+
+
+def fast_paths(log: str) -> str | None:
+    """What a gateway's log says of the GPU's fast paths; None without a GPU."""
+    found = re.search(r"GPU fast paths in use.*", log)
+    return None if found is None else found.group()
 
 
 async def _start_gateway(

@@ -311,6 +311,12 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _check_cache(self) -> Self:
+        if self.kv_cache_dtype == "fp8" and self.gpu_kernels == "vllm":
+            raise ValueError("kv_cache_dtype fp8 requires gpu_kernels voxgate")
+        return self
+
+    @model_validator(mode="after")
     def _check_tls(self) -> Self:
         if self.tls_key is not None and self.tls_certificate is None:
             raise ValueError("tls_key requires tls_certificate")

@@ -57,8 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--parts",
         default=",".join(DEFAULT_PARTS),
-        help="parts to measure without a socket; also layers-fp8, predictor-chain, engine-vllm, first, sharing, soak, "
-        "aborts (default: %(default)s)",
+        help="parts to measure without a socket; also layers-fp8, attention, predictor-chain, engine-vllm, first, "
+        "sharing, soak, aborts (default: %(default)s)",
     )
     add("--rates", default="1,10,20,40,60", help="utterances per second (default: %(default)s)")
     add(

@@ -58,11 +58,11 @@ def layers_ms(folder: Path, cache: str = "bfloat16") -> dict[str, float]:
 
 
 def random_layers(
-    size: TransformerSize, max_rows: int, past: int, device: torch.device, cache: torch.dtype | None = None
+    size: TransformerSize, max_rows: int, past: int, device: torch.device, cache: torch.dtype
 ) -> Callable[[int], Tensor]:
-    """A function that runs all layers, with random weights in bfloat16, for a number of rows `past` positions long.
+    """A function that runs all layers, as served, for a number of rows `past` positions long.
 
-    `cache`: its type; then attention is as served on this GPU. None: that of the weights, and attention in Triton.
+    With random weights in bfloat16; `cache`: the type of its numbers.
     """
     import torch
     from voxgate.pipeline.cuda.chip import chip_limits
@@ -71,11 +71,8 @@ def random_layers(
     from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
     from voxgate.pipeline.talker.reference.predictor_weights import rotary
 
-    # Triton's interpreter does not support bfloat16.
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float16
-
     def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, device=device, dtype=dtype).mul_(shape[-1] ** -0.5)
+        return torch.randn(*shape, device=device, dtype=torch.bfloat16).mul_(shape[-1] ** -0.5)
 
     queries, keys, ones = size.heads * size.head_dim, size.kv_heads * size.head_dim, random(size.head_dim) * 0 + 1
     layers = [
@@ -90,14 +87,13 @@ def random_layers(
         for _ in range(size.layers)
     ]
     angles = torch.cat([part.chunk(2, -1)[0] for part in rotary(torch.arange(MAX_POSITIONS, device=device), size)], -1)
-    angles = angles.to(dtype)
+    angles = angles.bfloat16()
     pages = -(-(past + 1) // PAGE)
     caches = [
-        random(max_rows * pages, PAGE, size.kv_heads, 2 * size.head_dim).to(cache or dtype).transpose(1, 2)
-        for _ in layers
+        random(max_rows * pages, PAGE, size.kv_heads, 2 * size.head_dim).to(cache).transpose(1, 2) for _ in layers
     ]
     owned = torch.randperm(max_rows * pages, device=device).int().view(max_rows, pages)
-    attention = None if cache is None else attention_for(size, angles, CacheFormat(PAGE, cache), chip_limits())
+    attention = attention_for(size, angles, CacheFormat(PAGE, cache), chip_limits())
     gpu = GpuBackbone(layers, random(size.hidden) * 0 + 1, angles, size, max_rows, attention=attention)
     embedded = random(max_rows, size.hidden)
 
@@ -149,6 +145,13 @@ def engine_figures(folder: Path, *, voxgate_kernels: bool = True) -> None:
     uvloop.run(engine.engine_figures(folder, RATES, _print, voxgate_kernels=voxgate_kernels))
 
 
+def attention_figures(folder: Path) -> dict[str, dict[str, float]]:
+    """The figures of `attention.py`."""
+    from . import attention
+
+    return attention.attention_ms(folder)
+
+
 def first_figures(folder: Path) -> None:
     """Prints the figures of `first_stages.py`."""
     import uvloop
@@ -189,6 +192,7 @@ def _print(figures: object) -> None:
 PARTS: dict[str, Callable[[Path], object]] = {
     "layers": layers_ms,
     "layers-fp8": partial(layers_ms, cache="float8_e4m3fn"),
+    "attention": attention_figures,
     "predictor": predictor_ms,
     "predictor-chain": partial(predictor_ms, persistent=False),
     "codec": codec_ms,

@@ -52,6 +52,11 @@ def disabled(name: str, reason: str, *, expected: bool = False) -> None:
     log.log(logging.INFO if expected else logging.WARNING, "%s disabled: %s", name, reason)
 
 
+def is_close(own: Tensor, expected: Tensor, tolerance: float) -> bool:
+    """Whether the relative difference of two tensors is below `tolerance`; False where either has NaN."""
+    return bool((own.float() - expected.float()).norm() < tolerance * expected.float().norm())
+
+
 class RandomInputs:
     """Random tensors for self-tests, on the CPU and the same at every start.
 

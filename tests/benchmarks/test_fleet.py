@@ -10,12 +10,14 @@ from voxgate.benchmarks.fleet import (
     GatewayStartError,
     balanced,
     divide_cores,
+    fast_paths,
     gateways,
     haproxy_configuration,
     on_cores,
     one_gateway,
 )
 from voxgate.gateway.ready_file import ReadyGateway
+from voxgate.pipeline.cuda.fast_paths import summary
 
 STARTS = """#!/bin/sh
 # python -m voxgate.cli serve --port 0 --ready-file FILE ...
@@ -114,3 +116,11 @@ def test_core_restriction_ends_with_the_block() -> None:
     with on_cores([one]):
         assert os.sched_getaffinity(0) == {one}
     assert os.sched_getaffinity(0) == before
+
+
+def test_report_names_the_fast_paths_of_the_gateway() -> None:
+    line = summary({"own layers": "", "CUDA attention": "self-test differs from the reference"})
+    assert (
+        fast_paths(f"2026-11-27 INFO    voxgate: start took 9 s\n2026-11-27 INFO    voxgate: {line}\nready\n") == line
+    )
+    assert fast_paths("2026-11-27 INFO    voxgate: ready\n") is None

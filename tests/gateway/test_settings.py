@@ -105,6 +105,11 @@ def test_tls_key_without_certificate_is_refused() -> None:
         settings_from({"tls_key": "key.pem"}, None, {})
 
 
+def test_kernels_of_vllm_have_no_cache_in_float8() -> None:
+    with pytest.raises(SettingsError, match="kv_cache_dtype fp8 requires gpu_kernels voxgate"):
+        settings_from({"kv_cache_dtype": "fp8", "gpu_kernels": "vllm"}, None, {})
+
+
 def test_aliases_are_in_lower_case() -> None:
     assert Settings(voice_aliases=("Alloy = Ada", "*=bob")).aliases == {"alloy": "ada", "*": "bob"}
 

@@ -80,7 +80,7 @@ def test_self_test_fits_into_short_generations(device: torch.device, tmp_path: P
     assert self_test(attention(SIZE, cache, 1, device, tmp_path, angles), SIZE, angles, cache)
 
 
-class HalfAttention:
+class BrokenAttention:
     """In place of `CudaAttention`: leaves out the keys and values, or what else `broken` names."""
 
     def __init__(self, own: CudaAttention, broken: str) -> None:
@@ -102,7 +102,7 @@ def test_self_test_finds_an_attention_that_computes_something_else(
     device: torch.device, tmp_path: Path, broken: str
 ) -> None:
     cache = CacheFormat(16, torch.bfloat16)
-    own = HalfAttention(attention(SIZE, cache, 2, device, tmp_path), broken)
+    own = BrokenAttention(attention(SIZE, cache, 2, device, tmp_path), broken)
     assert not self_test(own, SIZE, angles_of(SIZE, device), cache)
 
 

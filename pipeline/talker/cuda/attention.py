@@ -20,7 +20,7 @@ from voxgate.codecs.neural.cuda.tiles import ChipLimits
 from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.fast_paths import FastPath
 from ...cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
-from ...cuda.self_test import RandomInputs, accelerated
+from ...cuda.self_test import RandomInputs, accelerated, is_close
 from .backbone_kernels import BatchRows, LayerWeights, paged_attention
 from .tiles import ATTENTION_SPLITS, attention_split, attention_tile
 
@@ -210,8 +210,8 @@ def self_test(attention: PagedAttention, size: TransformerSize, angles: Tensor, 
     untouched = torch.ones(len(own), dtype=torch.bool, device="cpu")
     untouched[cache_slots] = False
     return (
-        _close(out[:-1].cpu(), expected)
-        and _close(own[cache_slots], stored)
+        is_close(out[:-1].cpu(), expected, TOLERANCE)
+        and is_close(own[cache_slots], stored, TOLERANCE)
         and torch.equal(own[untouched].nan_to_num(), cache.float().flatten(0, 1)[untouched].nan_to_num())
     )
 
@@ -254,8 +254,3 @@ def reference_attention(
             attended.append(torch.einsum("hp,phd->hd", scores.softmax(-1), seen[1]).flatten())
         row += count
     return torch.stack(attended), torch.cat([keys, values], -1)
-
-
-def _close(own: Tensor, expected: Tensor) -> bool:
-    """Whether the relative difference is small; False where either has NaN."""
-    return bool((own.float() - expected.float()).norm() < TOLERANCE * expected.float().norm())

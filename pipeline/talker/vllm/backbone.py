@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoint.checkpoint import TransformerSize
-from ...cuda.self_test import RandomInputs
+from ...cuda.self_test import RandomInputs, is_close
 from ..cuda.attention import CacheFormat, PagedAttention
 from ..cuda.backbone import GpuBackbone
 from ..cuda.backbone_kernels import BatchRows, LayerWeights
@@ -139,12 +139,7 @@ class BackboneAdapter:
                 results.append([states, *written])
         finally:
             model.end_layer = last_layer
-        return all(_close(own, expected) for own, expected in zip(*results, strict=True))
-
-
-def _close(own: Tensor, expected: Tensor) -> bool:
-    """Whether the relative difference is small; False where either has NaN."""
-    return bool((own.float() - expected.float()).norm() < TOLERANCE * expected.float().norm())
+        return all(is_close(own, expected, TOLERANCE) for own, expected in zip(*results, strict=True))
 
 
 def rope_angles(model: Any) -> Tensor:

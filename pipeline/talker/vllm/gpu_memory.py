@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GB = 10**9
 MAX_SLOTS = 1600
-"""Slots of a GPU with memory for more: an H200 admits 1,400 to 1,600 listeners (`docs/benchmarks.md`)."""
+"""Slots of a GPU with memory for more: on an H200 at most 1,582 listeners were measured (`docs/benchmarks.md`)."""
 SLOT_GRANULE = 16
 """The number of slots is a multiple of it: Triton compiles kernels once more for sizes that are not."""
 SLOT_POSITIONS = 440
