@@ -15,6 +15,7 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -172,11 +173,12 @@ class WakeupQueue:
     """Replaces the `queue.Queue` that vLLM's loop waits for; has the methods of it that vLLM calls.
 
     One or more notifications since the last `get` count as one item, `wakeup_item`. Any thread may put items in; one
-    takes them out. `address`: the abstract socket that `WakeupSender` connects to.
+    takes them out. `address`: the abstract socket that `WakeupSender` connects to. `wake_s`: asked by `get` for the
+    moment, of the monotonic clock, at which it returns `wakeup_item` in any case.
     """
 
-    def __init__(self, address: str, wakeup_item: Any) -> None:
-        self._wakeup_item = wakeup_item
+    def __init__(self, address: str, wakeup_item: Any, wake_s: Callable[[], float] = lambda: math.inf) -> None:
+        self._wakeup_item, self._wake_s = wakeup_item, wake_s
         self._items: deque[Any] = deque()
         self._item_event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._listener = WakeupListener(address)
@@ -198,8 +200,11 @@ class WakeupQueue:
         while not self._items:
             if not block:
                 raise queue.Empty
-            spinning = time.monotonic() - self._notified_s < SPIN_S
-            for descriptor, _ in self._poll.poll(0 if spinning else None):
+            now_s, wake_s = time.monotonic(), self._wake_s()
+            if now_s >= wake_s:
+                return self._wakeup_item
+            sleep_s = 0.0 if now_s - self._notified_s < SPIN_S else wake_s - now_s
+            for descriptor, _ in self._poll.poll(sleep_s if sleep_s < math.inf else None):
                 if descriptor == self._item_event:
                     with suppress(BlockingIOError):
                         os.eventfd_read(self._item_event)

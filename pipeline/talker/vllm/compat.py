@@ -380,7 +380,8 @@ def install_wakeup_queue(address_of: Callable[[Any], str]) -> None:
 
     def process_input_sockets(core: Any, *args: Any, **kwargs: Any) -> None:
         # The engine's loop begins only after this thread has reported that it is ready.
-        core.input_queue = WakeupQueue(address_of(core.vllm_config), (EngineCoreRequestType.WAKEUP, None))
+        wakeup_item = (EngineCoreRequestType.WAKEUP, None)
+        core.input_queue = WakeupQueue(address_of(core.vllm_config), wakeup_item, lambda: core.scheduler.wake_s)
         begin(core, *args, **kwargs)
 
     # vLLM loads its plugins more than once in a process.

@@ -92,7 +92,8 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig, progress: Sta
             max_num_seqs=config.shape.rows,
             # Equal token ids are not equal content: a token id is a slot.
             enable_prefix_caching=False,
-            scheduler_cls=f"{__package__}.scheduler.credit.{'CreditScheduler' if cpu else 'CreditAsyncScheduler'}",
+            scheduler_cls=f"{__package__}.scheduler."
+            + ("credit.CreditScheduler" if cpu else "just_in_time.CreditAsyncScheduler"),
             worker_cls=f"{__package__}.{'workers.cpu.CpuTalkerWorker' if cpu else 'workers.gpu.TalkerWorker'}",
             distributed_executor_backend=compat.UNIPROC_EXECUTOR if cpu else None,
             additional_config=config.as_additional_config(),

@@ -117,3 +117,23 @@ def test_queue_polls_for_a_moment_after_notification(address: str, monkeypatch: 
     found, queued._poll = queued._poll, Poll()
     assert [queued.get(), queued.get()] == ["wake up", "wake up"]
     assert looks == [None, 0, 0, 0, 0, None]
+
+
+def test_queue_returns_the_wakeup_item_at_the_moment_that_it_is_given(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, looks = [100.0], []
+    queued = WakeupQueue(address, "wake up", lambda: 100.02)
+
+    class Poll:
+        def poll(self, timeout: float) -> list[tuple[int, int]]:
+            looks.append(timeout)
+            now_s[0] += timeout
+            return []
+
+    monkeypatch.setattr(wakeup.time, "monotonic", lambda: now_s[0])
+    queued._poll = Poll()
+    assert queued.get() == "wake up"
+    assert looks == [pytest.approx(0.02)]
+    queued.put_nowait("item")
+    assert queued.get() == "item", "what was put in comes first"

@@ -10,9 +10,10 @@ are computed again once they may step.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +22,9 @@ from voxgate.codecs.pcm import FRAME_MS
 
 from ....ipc.records import HEARTBEAT, HEARTBEAT_MARKER, pack_prefill, pack_release, pack_step, parse_release_marker
 from ....ipc.slot_tables import Field
-from ....step_times import MIN_SAMPLES, StepShape, StepTimer, StepTimes, order_wait_s, step_shape
-from ..compat import AsyncScheduler, Scheduler, free_pages, preempt, set_token_ids
+from ....step_times import MIN_SAMPLES, StepShape, StepTimer, StepTimes
+from ..compat import Scheduler, free_pages, preempt, set_token_ids
 from ..config import EngineConfig
-from .frame_rows import FrameRowScheduling
-from .shared_prefixes import SharedPrefixScheduling
 
 if TYPE_CHECKING:
     from ..compat import Request
@@ -39,10 +38,6 @@ _LIKELY_READY = 64
 """Requests that are looked at before all others, for one that may step."""
 _BUDGET_INTERVAL_S = 1.0
 """Seconds between computations of the largest batch within the budget."""
-SMALL_STEP = 16
-"""Rows of a step on a GPU up to which it takes hardly longer than with one (`docs/benchmarks.md`)."""
-SPARE_FRAMES = 3
-"""Frames ahead of playback with which an utterance may miss a step: what was heard is known two frames late."""
 
 
 class CreditScheduling(_SchedulerBase):
@@ -66,6 +61,8 @@ class CreditScheduling(_SchedulerBase):
         """Requests of generations that have not made a frame in their slot."""
         self._has_step = False
         """Whether a step was found, and since then none was scheduled or finished and no request ended."""
+        self.wake_s = math.inf
+        """When the engine's loop has to ask again for work, although no process wakes it."""
         self._steps_scheduled = self._steps_finished = 0
         self._pending_releases: deque[tuple[int, bytes]] = deque()
         """Reports, each with the number of steps that must have finished before it is sent."""
@@ -142,7 +139,11 @@ class CreditScheduling(_SchedulerBase):
             return True
         # Those that stepped last come last, and mostly go on.
         likely, others = self.running[-_LIKELY_READY:], self.running[:-_LIKELY_READY]
-        return any(may_step(*self._state(requests)).any() for requests in (likely, others) if requests)
+        return self._any_due(self._state(requests) for requests in (likely, others) if requests)
+
+    def _any_due(self, states: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> bool:
+        """Whether there is a step to schedule now; `states`: of running requests, `_state`s of parts of them."""
+        return any(may_step(*state).any() for state in states)
 
     def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
         """Ends aborted requests, between steps, and answers the markers among their names (`ipc/records.py`)."""
@@ -309,55 +310,8 @@ class CreditScheduling(_SchedulerBase):
         self._release(pack_prefill(self._prefill_rows.pop(name)))
 
 
-class JustInTimeScheduling(CreditScheduling):
-    """Schedules each step as late as possible; vLLM takes in new requests between the wait and the `schedule` call.
-
-    A step that begins an utterance is small: paced utterances with audio to spare wait for the next one, of which they
-    all are a part.
-    """
-
-    _was_small = False
-    """Whether utterances were left out of the last step because another began."""
-
-    def has_requests(self) -> bool:
-        """Waits until the next step has to be scheduled, then answers."""
-        if (wait_s := order_wait_s(self._timer, time.monotonic())) > 0:
-            time.sleep(wait_s)
-        return super().has_requests()
-
-    def _chosen(self, ready: NDArray[np.int64], ahead: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        chosen = super()._chosen(ready, ahead, rows)
-        if len(chosen) <= SMALL_STEP or self._was_small or not ((ahead[chosen] < 0).any() or self._has_new()):
-            self._was_small = False
-            return chosen
-        patient = (rows[chosen, Field.PACED] != 0) & (ahead[chosen] >= SPARE_FRAMES)
-        urgent, others = chosen[~patient], chosen[patient]
-        others = others[np.argsort(ahead[others], kind="stable")]
-        self._was_small = True
-        return np.concatenate([urgent, others[: max(0, SMALL_STEP - len(urgent))]])
-
-    def _has_new(self) -> bool:
-        """Whether an utterance waits that has not begun; prompts that are computed ahead are none."""
-        return any(
-            not request.num_preemptions and request.prompt_token_ids[0] < self._slots for request in self.waiting
-        )
-
-    def _shape(self, scheduler_output: Any) -> StepShape | None:
-        positions = scheduler_output.total_num_scheduled_tokens
-        return step_shape(len(scheduler_output.num_scheduled_tokens), positions) if positions else None
-
-    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
-        """Notes the launch: vLLM calls this for a grammar, which speech lacks, when it has launched the backbone."""
-        self._timer.launched(time.monotonic())
-        return super().get_grammar_bitmask(scheduler_output)
-
-
 class CreditScheduler(CreditScheduling, Scheduler):
     """For engines that schedule each step after the one before it (CPU)."""
-
-
-class CreditAsyncScheduler(JustInTimeScheduling, SharedPrefixScheduling, FrameRowScheduling, AsyncScheduler):
-    """For engines that schedule a step while the one before it runs (CUDA)."""
 
 
 def next_position(request: Request) -> int:

@@ -113,6 +113,9 @@ class PlainScheduler:
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:  # noqa: ARG002 - as vLLM's
         return self.outputs
 
+    def get_grammar_bitmask(self, scheduler_output: Any) -> None:
+        """As vLLM's, without a grammar."""
+
     def has_requests(self) -> bool:
         return bool(self.running or self.waiting or self.finished)
 
@@ -170,6 +173,17 @@ class SchedulerHarness:
 
     def running(self) -> list[str]:
         return [request.name for request in self.scheduler.running]
+
+
+def run_generations(harness: SchedulerHarness, **leads: int) -> list[FakeRequest]:
+    """A running generation per name, in slots 0, 1, ..., with the given number of frames ahead of its listener."""
+    harness.tables.control[:, Field.CREDIT] = 100
+    requests = []
+    for slot, (name, lead) in enumerate(leads.items()):
+        harness.tables.control[slot, Field.HEARD] = 20 - lead
+        requests.append(FakeRequest(name, slot, PREFIX + 20))
+    harness.run(*requests)
+    return requests
 
 
 def reported(harness: SchedulerHarness) -> list[list[int]]:

@@ -1,19 +1,14 @@
-"""Reports of steps, priority when not all generations fit, and just-in-time scheduling."""
+"""Reports of steps, and priority when not all generations fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from voxgate.pipeline.ipc.records import HEARTBEAT_MARKER, RecordFlag, unpack_records
 from voxgate.pipeline.ipc.slot_tables import Field
-from voxgate.pipeline.step_times import ORDER_MARGIN_S
-from voxgate.pipeline.talker.vllm.scheduler import credit as scheduling
-from voxgate.pipeline.talker.vllm.scheduler.credit import SPARE_FRAMES, JustInTimeScheduling
 
-from .scheduler_harness import PREFIX, SHAPE, FakeRequest, Order, PlainScheduler, SchedulerHarness
+from .scheduler_harness import PREFIX, SHAPE, SchedulerHarness, run_generations
 
 
 def outcome(harness: SchedulerHarness, *tokens: int) -> list[int]:
@@ -60,17 +55,6 @@ def test_steps_with_prompts_or_without_rows_are_not_reported(
 def limit_batch(harness: SchedulerHarness, largest: int) -> None:
     harness.scheduler._largest_batch = lambda _: largest
     harness.scheduler._max_batch = largest
-
-
-def run_generations(harness: SchedulerHarness, **leads: int) -> list[FakeRequest]:
-    """A running generation per name, in slots 0, 1, ..., with the given number of frames ahead of its listener."""
-    harness.tables.control[:, Field.CREDIT] = 100
-    requests = []
-    for slot, (name, lead) in enumerate(leads.items()):
-        harness.tables.control[slot, Field.HEARD] = 20 - lead
-        requests.append(FakeRequest(name, slot, PREFIX + 20))
-    harness.run(*requests)
-    return requests
 
 
 def test_most_urgent_generations_go_first_when_not_all_fit(harness: SchedulerHarness) -> None:
@@ -124,103 +108,3 @@ def test_step_duration_limits_batch(harness: SchedulerHarness) -> None:
         for _ in range(10):
             scheduler._times.record(batch, seconds, 20.0)
     assert scheduler._largest_batch(20.0) == 2
-
-
-class GrammarPlainScheduler(PlainScheduler):
-    def get_grammar_bitmask(self, scheduler_output: Any) -> None:
-        """As vLLM's, without a grammar."""
-
-
-class JustInTimePlainScheduler(JustInTimeScheduling, GrammarPlainScheduler):
-    pass
-
-
-@pytest.fixture
-def just_in_time(harness: SchedulerHarness) -> Iterator[JustInTimePlainScheduler]:
-    config = SimpleNamespace(additional_config=harness.config.as_additional_config())
-    harness.scheduler = scheduler = JustInTimePlainScheduler(config)
-    yield scheduler
-    scheduler._reports.close()
-
-
-@pytest.fixture
-def small_steps(harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small steps have two rows; all utterances are paced."""
-    monkeypatch.setattr(scheduling, "SMALL_STEP", 2)
-    harness.tables.control[:, Field.PACED] = 1
-
-
-@pytest.mark.usefixtures("just_in_time", "small_steps")
-def test_step_that_begins_an_utterance_is_small(harness: SchedulerHarness) -> None:
-    *_, new = run_generations(harness, relaxed=20, near=9, nearer=8, new=0)
-    new.num_computed_tokens = PREFIX
-    assert harness.scheduler.schedule() == ["new", "nearer"]
-    assert sorted(harness.running()) == ["near", "nearer", "new", "relaxed"]
-    # Another one that begins does not make those that were left out wait again.
-    assert sorted(harness.scheduler.schedule()) == ["near", "nearer", "new", "relaxed"]
-    assert len(harness.scheduler.schedule()) == 2
-
-
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize(
-    ("slot", "preemptions", "rows"), [(3, 0, 3), (3, 1, 4), (SHAPE.slots, 0, 4)], ids=["new", "goes on", "prefill"]
-)
-def test_step_with_a_new_utterance_is_small(
-    harness: SchedulerHarness, just_in_time: JustInTimePlainScheduler, slot: int, preemptions: int, rows: int
-) -> None:
-    run_generations(harness, a=20, b=9, c=8)
-    just_in_time.waiting.append(FakeRequest("other", slot, num_preemptions=preemptions))
-    assert len(just_in_time.schedule()) == rows
-
-
-@pytest.mark.usefixtures("just_in_time", "small_steps")
-@pytest.mark.parametrize(("paced", "lead"), [(0, 20), (1, SPARE_FRAMES - 1)], ids=["unpaced", "short of audio"])
-def test_utterances_that_cannot_wait_take_part_in_a_step_that_begins_another(
-    harness: SchedulerHarness, paced: int, lead: int
-) -> None:
-    harness.tables.control[:, Field.PACED] = paced
-    *_, new = run_generations(harness, a=lead, b=lead, c=lead, new=0)
-    new.num_computed_tokens = PREFIX
-    assert sorted(harness.scheduler.schedule()) == ["a", "b", "c", "new"]
-
-
-@pytest.mark.usefixtures("just_in_time", "small_steps")
-def test_steps_that_begin_none_are_not_small(harness: SchedulerHarness) -> None:
-    run_generations(harness, a=20, b=9, c=8)
-    assert len(harness.scheduler.schedule()) == 3
-
-
-def test_next_step_is_scheduled_late_and_includes_new_request(
-    just_in_time: JustInTimePlainScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Steps of 10 ms, each prepared in 1 ms."""
-    clock = [0.0]
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        clock[0] += seconds
-        scheduler.waiting.append(FakeRequest("new", 3, 0))
-
-    monkeypatch.setattr(scheduling.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(scheduling.time, "sleep", sleep)
-    scheduler = just_in_time
-    scheduler.running = [FakeRequest("a", 0)]
-
-    def launch() -> Order:
-        order: Order = scheduler.schedule()
-        clock[0] += 0.001
-        scheduler.get_grammar_bitmask(order)
-        return order
-
-    for _ in range(5):
-        order = launch()
-        clock[0] += 0.010
-        scheduler.update_from_output(order, None)
-    assert not slept
-    launch()
-    assert scheduler.has_requests()
-    assert slept == [pytest.approx(0.010 - 0.001 - ORDER_MARGIN_S)]
-    assert scheduler.has_requests(), "it waits once per step"
-    assert len(slept) == 1
-    assert launch() == ["a", "new"]

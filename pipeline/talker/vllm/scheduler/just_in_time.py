@@ -1,0 +1,73 @@
+"""The scheduler of engines that schedule a step while the one before it runs (CUDA)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....ipc.slot_tables import Field
+from ....step_times import StepShape, order_wait_s, step_shape
+from ..compat import AsyncScheduler
+from .credit import CreditScheduling, frames_ahead, may_step
+from .frame_rows import FrameRowScheduling
+from .joint_steps import JointSteps, has_spare
+from .shared_prefixes import SharedPrefixScheduling
+
+
+class JustInTimeScheduling(CreditScheduling):
+    """Schedules each step as late as possible; vLLM takes in new requests between the wait and the `schedule` call."""
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(vllm_config, *args, **kwargs)
+        self._joint_steps = JointSteps()
+
+    def has_requests(self) -> bool:
+        """Waits until the next step has to be scheduled, then answers."""
+        if (wait_s := order_wait_s(self._timer, time.monotonic())) > 0:
+            time.sleep(wait_s)
+        return super().has_requests()
+
+    def _has_work(self) -> bool:
+        self.wake_s = math.inf
+        return super()._has_work()
+
+    def _any_due(self, states: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> bool:
+        now_s, ready, urgent = time.monotonic(), 0, 0
+        for computed, rows in states:
+            can_step = may_step(computed, rows)
+            spare = has_spare(frames_ahead(computed, rows), rows[:, Field.PACED] != 0)
+            ready += int(np.count_nonzero(can_step))
+            urgent += int(np.count_nonzero(can_step & ~spare))
+            if not (wait_s := self._joint_steps.wait_s(ready, urgent, now_s)):
+                return True
+            self.wake_s = now_s + wait_s
+        return False
+
+    def _chosen(self, ready: NDArray[np.int64], ahead: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        ready = super()._chosen(ready, ahead, rows)
+        paced = rows[ready, Field.PACED] != 0
+        return ready[self._joint_steps.choose(ahead[ready], paced, time.monotonic(), begins=self._has_new())]
+
+    def _has_new(self) -> bool:
+        """Whether an utterance waits that has not begun; prompts that are computed ahead are none."""
+        return any(
+            not request.num_preemptions and request.prompt_token_ids[0] < self._slots for request in self.waiting
+        )
+
+    def _shape(self, scheduler_output: Any) -> StepShape | None:
+        positions = scheduler_output.total_num_scheduled_tokens
+        return step_shape(len(scheduler_output.num_scheduled_tokens), positions) if positions else None
+
+    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+        """Notes the launch: vLLM calls this for a grammar, which speech lacks, when it has launched the backbone."""
+        self._timer.launched(time.monotonic())
+        return super().get_grammar_bitmask(scheduler_output)
+
+
+class CreditAsyncScheduler(JustInTimeScheduling, SharedPrefixScheduling, FrameRowScheduling, AsyncScheduler):
+    """vLLM's asynchronous scheduler with everything that an engine on a GPU needs."""

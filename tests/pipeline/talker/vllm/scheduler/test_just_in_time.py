@@ -1,0 +1,151 @@
+"""Scheduling on a GPU: when the next step is scheduled, and who takes part in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from voxgate.pipeline.ipc.slot_tables import Field
+from voxgate.pipeline.step_times import ORDER_MARGIN_S
+from voxgate.pipeline.talker.vllm.scheduler import credit, joint_steps, just_in_time
+from voxgate.pipeline.talker.vllm.scheduler.joint_steps import JOINT_INTERVAL_S, SPARE_FRAMES
+from voxgate.pipeline.talker.vllm.scheduler.just_in_time import JustInTimeScheduling
+
+from .scheduler_harness import PREFIX, SHAPE, FakeRequest, Order, PlainScheduler, SchedulerHarness, run_generations
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now_s += seconds
+
+
+class JustInTimePlainScheduler(JustInTimeScheduling, PlainScheduler):
+    pass
+
+
+@pytest.fixture
+def scheduler(harness: SchedulerHarness) -> Iterator[JustInTimePlainScheduler]:
+    config = SimpleNamespace(additional_config=harness.config.as_additional_config())
+    harness.scheduler = scheduler = JustInTimePlainScheduler(config)
+    yield scheduler
+    scheduler._reports.close()
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (credit, just_in_time):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@pytest.fixture(autouse=True)
+def small_steps(harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small steps have two rows; all utterances are paced."""
+    monkeypatch.setattr(joint_steps, "SMALL_STEP", 2)
+    harness.tables.control[:, Field.PACED] = 1
+
+
+def test_utterances_with_audio_to_spare_step_together(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock
+) -> None:
+    run_generations(harness, a=20, b=9)
+    assert scheduler.has_requests()
+    assert scheduler.schedule() == ["a", "b"]
+    assert not scheduler.has_requests()
+    assert scheduler.wake_s == JOINT_INTERVAL_S
+    clock.now_s = JOINT_INTERVAL_S
+    assert scheduler.has_requests()
+    assert scheduler.wake_s == math.inf or scheduler.wake_s <= clock.now_s
+    assert scheduler.schedule() == ["a", "b"]
+
+
+def test_loop_sleeps_until_it_is_woken_while_none_may_step(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler
+) -> None:
+    run_generations(harness, a=20)
+    scheduler.schedule()
+    assert not scheduler.has_requests()
+    harness.hold(0)
+    assert not scheduler.has_requests()
+    assert scheduler.wake_s == math.inf
+
+
+@pytest.mark.parametrize(("paced", "lead"), [(0, 20), (1, SPARE_FRAMES - 1)], ids=["unpaced", "short of audio"])
+def test_others_step_at_once_and_those_with_most_need_fill_their_step(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, paced: int, lead: int
+) -> None:
+    run_generations(harness, a=20, b=9, c=8, d=lead)
+    scheduler.schedule()
+    harness.tables.control[3, Field.PACED] = paced
+    assert scheduler.has_requests()
+    assert scheduler.schedule() == ["d", "c"]
+
+
+def test_step_that_only_ends_requests_has_no_rows(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler
+) -> None:
+    run_generations(harness, a=20)
+    scheduler.schedule()
+    scheduler.finished = True
+    assert scheduler.has_requests()
+    assert scheduler.schedule() == []
+    assert harness.running() == ["a"]
+
+
+def test_step_that_begins_an_utterance_is_small(harness: SchedulerHarness, scheduler: JustInTimePlainScheduler) -> None:
+    *_, new = run_generations(harness, relaxed=20, near=9, nearer=8, new=0)
+    new.num_computed_tokens = PREFIX
+    assert scheduler.schedule() == ["new", "nearer"]
+    assert sorted(harness.running()) == ["near", "nearer", "new", "relaxed"]
+    # Another one that begins does not make those that were left out wait again.
+    assert sorted(scheduler.schedule()) == ["near", "nearer", "new", "relaxed"]
+    assert len(scheduler.schedule()) == 2
+
+
+@pytest.mark.parametrize(
+    ("slot", "preemptions", "rows"), [(3, 0, 3), (3, 1, 4), (SHAPE.slots, 0, 4)], ids=["new", "goes on", "prefill"]
+)
+def test_step_with_a_new_utterance_is_small(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, slot: int, preemptions: int, rows: int
+) -> None:
+    run_generations(harness, a=20, b=9, c=8)
+    scheduler.waiting.append(FakeRequest("other", slot, num_preemptions=preemptions))
+    assert len(scheduler.schedule()) == rows
+
+
+def test_next_step_is_scheduled_late_and_includes_new_request(
+    scheduler: JustInTimePlainScheduler, clock: Clock, harness: SchedulerHarness
+) -> None:
+    """Steps of 10 ms, each prepared in 1 ms."""
+    harness.tables.control[:, Field.PACED] = 0
+    scheduler.running = [FakeRequest("a", 0)]
+
+    def launch() -> Order:
+        order: Order = scheduler.schedule()
+        clock.now_s += 0.001
+        scheduler.get_grammar_bitmask(order)
+        return order
+
+    for _ in range(5):
+        order = launch()
+        clock.now_s += 0.010
+        scheduler.update_from_output(order, None)
+    assert not clock.slept
+    launch()
+    assert scheduler.has_requests()
+    scheduler.waiting.append(FakeRequest("new", 3, 0))
+    assert clock.slept == [pytest.approx(0.010 - 0.001 - ORDER_MARGIN_S)]
+    assert scheduler.has_requests(), "it waits once per step"
+    assert len(clock.slept) == 1
+    assert launch() == ["a", "new"]
