@@ -17,8 +17,8 @@ SPARE_FRAMES = 3
 """Frames ahead of playback with which an utterance may miss a step: what was heard is known two frames late."""
 JOINT_INTERVAL_S = 0.02
 """Each group of utterances gets credit for two frames, one group every 40 ms (`pipeline/credit.py`)."""
-JOINT_ROWS = 64
-"""Rows that do not wait for more: a larger step takes longer, and gains little."""
+JOINT_ROWS = 32
+"""Rows that do not wait for more: a larger step takes longer (`persistent_predictor.py` takes no more)."""
 
 
 class JointSteps:
