@@ -151,8 +151,8 @@ class Connection:
         try:
             while True:
                 message = await self._socket.receive()
-                # At least one turn of the event loop, so that messages that wait together do not delay the others.
-                await asyncio.sleep(self._message_delay_s(self._loop.time()))
+                if delay_s := self._message_delay_s(self._loop.time()):
+                    await asyncio.sleep(delay_s)
                 await self._take_turn(1)
                 self._session.receive(message, self._loop.time())
                 self._wake_if_due()
@@ -162,6 +162,8 @@ class Connection:
                 while self._session.backlog > _MAX_BACKLOG or self._session.defers:
                     self._can_receive.clear()
                     await self._can_receive.wait()
+                # At least one turn of the event loop, so that messages that wait together do not delay the others.
+                await asyncio.sleep(0)
         except SocketClosed:
             return
 
