@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 
 from voxgate.pipeline.interface import MarkupDialect
 from voxgate.pipeline.text.markup.filter import MarkupFilter
@@ -26,17 +27,24 @@ class SpeakableText:
     """
 
     def __init__(self, markup: Iterable[MarkupDialect] = ()) -> None:
-        self._filter = MarkupFilter(markup)
+        self._markup, self._begun = markup, False
         self._open_tag = ""
         self._text: list[str] = []
 
     def push(self, fragment: str) -> bool:
-        """Takes a fragment; returns whether it made the text speakable."""
+        """Takes a fragment; returns whether it made the text speakable. Nothing follows what did."""
+        if not self._begun and fragment[:1].isalnum():
+            return True  # no markup begins with it, so most texts need no filter here
+        self._begun = True
         text = _TAG.sub("", self._open_tag + self._plain(self._filter.push(fragment[:EXAMINED_CHARACTERS])))
         unfinished = _OPEN_TAG.search(text)
         self._open_tag = unfinished[0] if unfinished else ""
         speakable = any(map(str.isalnum, text[: len(text) - len(self._open_tag)]))
         return speakable or len(fragment) > EXAMINED_CHARACTERS
+
+    @cached_property
+    def _filter(self) -> MarkupFilter:
+        return MarkupFilter(self._markup)
 
     def complete(self) -> bool:
         """Returns whether the text so far may be speakable if no more comes: it is more than blanks and control tokens.
