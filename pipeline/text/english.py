@@ -84,6 +84,8 @@ def spoken_english(word: str, *, after_number: bool = False, initial: bool = Fal
         return word
     if after_number:
         word = re.sub(rf"^(?:{_UNIT})(?![a-z])", lambda m: _UNITS[m[0]], word)
+    elif _ORDINARY_WORD.fullmatch(word):
+        return word
     for pattern, replacement in _RULES:
         word = pattern.sub(replacement, word)
     return word
@@ -202,6 +204,8 @@ _SPOKEN_DOMAINS = ("co", "me")
 """Top-level domains of two letters that are not spelled."""
 _WHOLE = r"(?P<whole>\d+(?:,\d{3})*)"
 _AMOUNT = _WHOLE + r"(?:\.(?P<part>\d+))?(?:\s?(?P<scale>hundred|[tmb][a-z]*illion|thousand|k|m|bn?)\b)?"
+_ORDINARY_WORD = re.compile(r"[a-z',;:?!]+")
+"""No rule applies to it; trying them all takes longer than the rest of a word's way to its tokens."""
 _RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"\b(?:mr|mrs|dr|prof|e\.g|i\.e|etc|vs|[ap]\.m)\."), lambda m: _ABBREVIATIONS[m[0]]),
     (re.compile(r"(?<=\d)([ap])m\b"), r" \1 m"),
