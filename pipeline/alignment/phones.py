@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +213,11 @@ class PhoneScorer:
 
     def __init__(self, table: PhoneTable) -> None:
         self._table = table
+        silence = np.zeros((1, len(table.prior)), np.float32)
+        silence[0, 0] = 1
+        zero = np.zeros(1)
+        self._pause = StateSequence(silence, zero, zero, np.full(1, NO_PAUSE_COST), zero)
+        self._unpunctuated_pause = replace(self._pause, skip_cost=zero)
 
     def extract_features(self, pcm: Pcm, codes: Codes) -> Features:  # noqa: ARG002 - this scorer uses the codes alone
         """The codes themselves, int16 [frames]."""
@@ -242,10 +247,7 @@ class PhoneScorer:
 
     def pause_states(self, *, punctuated: bool) -> StateSequence:
         """One state of silence of any duration."""
-        silence = np.zeros((1, len(self._table.prior)), np.float32)
-        silence[0, 0] = 1
-        zero = np.zeros(1)
-        return StateSequence(silence, zero, zero, np.full(1, NO_PAUSE_COST if punctuated else 0.0), zero)
+        return self._pause if punctuated else self._unpunctuated_pause
 
 
 def spoken_word(word: str, before: str) -> str:
