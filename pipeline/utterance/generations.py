@@ -144,7 +144,8 @@ class Generations:
         """The codec delivered audio: from the first on, generation may run ahead."""
         if not self._decoded:
             self._decoded = True
-            self.grant_credit()
+            # Behind the audio's way to the client, because waking the engine takes time.
+            asyncio.get_running_loop().call_soon(self.grant_credit)
 
     def end_in_silence(self) -> None:
         """Lets the talker end with its next frame, if all text was spoken."""
