@@ -120,7 +120,7 @@ class Generation:
         self._prompt = prompt
         if prompt.speaker_vector is not None:
             self._tables.speaker[self.slot] = prompt.speaker_vector
-        self._tables.options[self.slot, list(Option)] = (
+        self._tables.options[self.slot, : len(Option)] = (
             sampling.temperature,
             sampling.top_p,
             sampling.repetition_penalty,

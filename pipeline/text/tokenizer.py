@@ -60,6 +60,8 @@ class TextTokenizer:
         self.tokenizer = tokenizer
         self.control_tokens = tuple(sorted(token.content for token in tokenizer.get_added_tokens_decoder().values()))
         self._model = tokenizer.model
+        self._normalizer = tokenizer.normalizer
+        self._keeps_ascii = isinstance(tokenizer.normalizer, NFC)
         self._first = tokenizer.pre_tokenizer
         self._later, self.adds_prefix_space = _without_prefix_space(tokenizer.pre_tokenizer)
         # Words and characters repeat within a text.
@@ -74,8 +76,8 @@ class TextTokenizer:
     def pieces(self, text: str, *, at_start: bool) -> list[Piece]:
         """Split `text` into pieces; `at_start` if it is the beginning of a text, not the rest of one."""
         cut = PreTokenizedString(text)
-        if (normalizer := self.tokenizer.normalizer) is not None:
-            cut.normalize(normalizer.normalize)
+        if self._normalizer is not None and not (self._keeps_ascii and text.isascii()):
+            cut.normalize(self._normalizer.normalize)
         (self._first if at_start else self._later).pre_tokenize(cut)
         splits = cut.get_splits(offset_referential="original", offset_type="char")
         return [Piece(symbols, start, end) for symbols, (start, end), _ in splits]
@@ -110,8 +112,7 @@ class TextTokenizer:
         )
 
     def _normal(self, char: str) -> str:
-        normalizer = self.tokenizer.normalizer
-        return char if normalizer is None else str(normalizer.normalize_str(char))
+        return char if self._normalizer is None else str(self._normalizer.normalize_str(char))
 
     @cached_property
     def _joints(self) -> frozenset[tuple[bytes, bytes]] | None:
