@@ -153,8 +153,6 @@ class CodecClient:
         `context`: frames that the stream continues. Raises EngineNotReady, AtCapacity when the slot is taken,
         ValueError for a context of another codec.
         """
-        if context is not None:
-            context = CodecContext(self._checked(context.shared), self._checked(context.own))
         if self._description is None:
             raise EngineNotReady("the codec is not running")
         if slot in self._streams:

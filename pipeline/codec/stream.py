@@ -97,7 +97,8 @@ class CodecStream:
         """Whether the next frames begin from the codec's initial state."""
         self._take_first_frame: TakeFirstFrame | None = None
         if context is not None:
-            self.push(context.own)
+            if len(context.own):
+                self.push(context.own)
             self._context = self._context_undelivered = self._pending
             if len(context.shared):
                 self._shared, self._held = check(context.shared), True
