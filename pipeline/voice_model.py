@@ -87,6 +87,8 @@ next generation. Checkpoints allow four times as many frames, whose memory would
 REHEARSED_TEXT = "Mr. Moon counts to 12. Then he stops."
 """Has an abbreviation, a number and two sentence ends."""
 
+_SAMPLING = tuple(each.name for each in fields(SamplingOptions))
+
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 
 
@@ -168,6 +170,7 @@ class VoiceModel(ABC):
         has_visemes = self._visemes is not None
         self._catalog = ModelVoices(self._checkpoint, self._rules, self._tokenizer, visemes=has_visemes)
         self.voices: Mapping[str, VoiceInfo] = self._catalog.voices
+        self._default_sampling = {name: getattr(self._checkpoint.defaults, name) for name in _SAMPLING}
         self._text_turns = TextTurns()
         self._pace: dict[str, float] = {}
         """Of each voice's last utterance, for the word times of its next."""
@@ -296,7 +299,5 @@ class VoiceModel(ABC):
         )
 
     def _sampling(self, options: SamplingOptions, seed: int) -> Sampling:
-        defaults = self._checkpoint.defaults
-        requested = {each.name: getattr(options, each.name) for each in fields(options)}
-        values = {name: getattr(defaults, name) if value is None else value for name, value in requested.items()}
-        return Sampling(**values, seed=seed, early_end=self._rules.limits.early_end)
+        given = {name: value for name in _SAMPLING if (value := getattr(options, name)) is not None}
+        return Sampling(**(self._default_sampling | given), seed=seed, early_end=self._rules.limits.early_end)
