@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from voxgate.pipeline.text import english
 from voxgate.pipeline.text.english import cardinal, ordinal, spoken_english, year
 
 
@@ -94,3 +95,11 @@ def test_units_are_spelled_out_after_number_only() -> None:
 def test_single_capital_is_initial_within_name_only() -> None:
     assert spoken_english("F.", initial=True) == "f"
     assert spoken_english("F.") == "f."
+
+
+@pytest.mark.parametrize("word", ["there,", "don't", "'tis", "am,", "www:", "80s", "etc.", "a-b"])
+def test_no_rule_changes_words_that_skip_the_rules(word: str) -> None:
+    spoken = word
+    for pattern, replacement in english._RULES:
+        spoken = pattern.sub(replacement, spoken)
+    assert spoken_english(word) == spoken
