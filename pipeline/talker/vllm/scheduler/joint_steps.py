@@ -17,23 +17,21 @@ SPARE_FRAMES = 3
 """Frames ahead of playback with which an utterance may miss a step: what was heard is known two frames late."""
 JOINT_INTERVAL_S = 0.02
 """Each group of utterances gets credit for two frames, one group every 40 ms (`pipeline/credit.py`)."""
-JOINT_ROWS = 32
-"""Rows that do not wait for more: a larger step takes longer (`persistent_predictor.py` takes no more)."""
 
 
 class JointSteps:
     """Chooses the generations of each step; synchronous, time is an argument.
 
-    Paced generations with audio to spare step every `JOINT_INTERVAL_S`, or when `JOINT_ROWS` may step. Between these
-    steps they fill those of others up to SMALL_STEP rows. A step that begins an utterance is small: they wait for the
-    next one, of which all are a part.
+    Paced generations with audio to spare step with others that cannot wait, or when `SMALL_STEP` may step, but at least
+    every `JOINT_INTERVAL_S`. A step that begins an utterance is small: some wait for the next one, of which all are a
+    part.
     """
 
     def __init__(self) -> None:
         self._next_s = -math.inf
-        """When those with audio to spare step again."""
+        """When those with audio to spare step at the latest, if they may."""
         self._was_small = False
-        """Whether they were due in the last step, and some were left out because another began."""
+        """Whether some were left out of the last step because another began."""
 
     def wait_s(self, ready: int, urgent: int, now_s: float) -> float:
         """Returns the seconds until a step is due for `ready` generations, `urgent` of which have no audio to spare.
@@ -42,7 +40,7 @@ class JointSteps:
         """
         if not ready:
             return math.inf
-        return 0.0 if urgent or ready >= JOINT_ROWS else max(0.0, self._next_s - now_s)
+        return 0.0 if urgent or ready >= SMALL_STEP else max(0.0, self._next_s - now_s)
 
     def choose(
         self, ahead: NDArray[np.int64], paced: NDArray[np.bool_], now_s: float, *, begins: bool = False
@@ -54,19 +52,15 @@ class JointSteps:
         """
         patient = has_spare(ahead, paced)
         begins |= bool((ahead < 0).any())
-        is_joint = now_s >= self._next_s or len(ahead) >= JOINT_ROWS
-        if is_joint and (len(ahead) <= SMALL_STEP or self._was_small or not begins):
-            self._was_small = False
-            if patient.any():
-                self._next_s = now_s + JOINT_INTERVAL_S
-            return np.arange(len(ahead))
-        self._was_small = is_joint
-        urgent = np.flatnonzero(~patient)
-        if not (begins or len(urgent)):
+        urgent, others = np.flatnonzero(~patient), np.flatnonzero(patient)
+        if not begins and self.wait_s(len(ahead), len(urgent), now_s):
             return urgent
-        others = np.flatnonzero(patient)
-        others = others[np.argsort(ahead[others], kind="stable")]
-        return np.concatenate([urgent, others[: max(0, SMALL_STEP - len(urgent))]])
+        if begins and len(ahead) > SMALL_STEP and not self._was_small:
+            self._was_small = True
+            others = others[np.argsort(ahead[others], kind="stable")]
+            return np.concatenate([urgent, others[: max(0, SMALL_STEP - len(urgent))]])
+        self._was_small, self._next_s = False, now_s + JOINT_INTERVAL_S
+        return np.arange(len(ahead))
 
 
 def has_spare(ahead: NDArray[np.int64], paced: NDArray[np.bool_]) -> NDArray[np.bool_]:

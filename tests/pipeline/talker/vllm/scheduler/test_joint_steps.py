@@ -6,13 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from voxgate.pipeline.talker.vllm.scheduler.joint_steps import (
-    JOINT_INTERVAL_S,
-    JOINT_ROWS,
-    SMALL_STEP,
-    SPARE_FRAMES,
-    JointSteps,
-)
+from voxgate.pipeline.talker.vllm.scheduler.joint_steps import JOINT_INTERVAL_S, SMALL_STEP, SPARE_FRAMES, JointSteps
 
 
 def chosen(steps: JointSteps, now_s: float, *ahead: int, begins: bool = False) -> list[int]:
@@ -30,32 +24,49 @@ def steps() -> JointSteps:
 
 @pytest.mark.parametrize(
     ("ready", "urgent", "wait_s"),
-    [(0, 0, math.inf), (5, 0, JOINT_INTERVAL_S - 0.005), (5, 1, 0.0), (JOINT_ROWS, 0, 0.0)],
-    ids=["none ready", "all with audio to spare", "one without", "many"],
+    [(0, 0, math.inf), (5, 0, JOINT_INTERVAL_S - 0.005), (5, 1, 0.0), (SMALL_STEP, 0, 0.0)],
+    ids=["none ready", "all with audio to spare", "one without", "enough for a step"],
 )
 def test_moment_of_the_next_step(steps: JointSteps, ready: int, urgent: int, wait_s: float) -> None:
     assert steps.wait_s(ready, urgent, 0.005) == pytest.approx(wait_s)
     assert steps.wait_s(ready, urgent, 1.0) == (0.0 if ready else math.inf)
 
 
-def test_generations_short_of_audio_do_not_delay_joint_steps(steps: JointSteps) -> None:
-    for now_s in (0.005, 0.010, 0.015):
-        assert chosen(steps, now_s, SPARE_FRAMES - 1) == [0]
-    assert not steps.wait_s(1, 0, JOINT_INTERVAL_S)
+def test_those_with_audio_to_spare_step_every_interval(steps: JointSteps) -> None:
+    assert chosen(steps, JOINT_INTERVAL_S / 2, SPARE_FRAMES, 9) == []
+    assert chosen(steps, JOINT_INTERVAL_S, SPARE_FRAMES, 9) == [0, 1]
+    assert chosen(steps, JOINT_INTERVAL_S, SPARE_FRAMES, 9) == []
 
 
-def test_step_of_one_is_filled_by_those_with_least_audio(steps: JointSteps) -> None:
-    ahead = [0, *range(SPARE_FRAMES + 20, SPARE_FRAMES, -1)]
-    assert chosen(steps, 0.001, *ahead) == [0, *range(20, 20 - SMALL_STEP + 1, -1)]
+@pytest.mark.parametrize("other", [SPARE_FRAMES - 1, -1], ids=["short of audio", "begins"])
+def test_those_with_audio_to_spare_step_with_one_that_cannot_wait(steps: JointSteps, other: int) -> None:
+    assert chosen(steps, 0.001, 9, other, 20) == [0, 1, 2]
+    assert steps.wait_s(2, 0, 0.002) == pytest.approx(JOINT_INTERVAL_S - 0.001)
 
 
-def test_many_do_not_wait(steps: JointSteps) -> None:
-    assert len(chosen(steps, 0.001, *[9] * JOINT_ROWS)) == JOINT_ROWS
-    assert chosen(steps, 0.001, *[9] * (JOINT_ROWS - 1)) == []
+def test_unpaced_generations_do_not_wait(steps: JointSteps) -> None:
+    assert steps.choose(np.array([99]), np.zeros(1, np.bool_), 0.001).tolist() == [0]
+
+
+def test_step_that_begins_an_utterance_is_small(steps: JointSteps) -> None:
+    ahead = [-1, *range(SPARE_FRAMES + 20, SPARE_FRAMES, -1)]
+    assert chosen(steps, 0.001, *ahead) == [0, *range(20, 20 - SMALL_STEP + 1, -1)], (
+        "those with the least audio fill it"
+    )
+
+
+def test_those_short_of_audio_take_part_in_a_small_step(steps: JointSteps) -> None:
+    ahead = [-1, *[SPARE_FRAMES - 1] * (2 * SMALL_STEP), 9]
+    assert chosen(steps, 0.001, *ahead) == list(range(2 * SMALL_STEP + 1))
 
 
 @pytest.mark.parametrize("begins", [False, True])
 def test_all_step_behind_a_small_step(steps: JointSteps, begins: bool) -> None:
-    ahead = [9] * JOINT_ROWS if begins else [-1, *[9] * JOINT_ROWS]
+    ahead = [9] * 40 if begins else [-1, *[9] * 40]
     assert len(chosen(steps, 0.001, *ahead, begins=begins)) == SMALL_STEP
     assert len(chosen(steps, 0.002, *ahead, begins=begins)) == len(ahead)
+    assert len(chosen(steps, 0.003, *ahead, begins=begins)) == SMALL_STEP
+
+
+def test_steps_that_begin_none_are_not_small(steps: JointSteps) -> None:
+    assert len(chosen(steps, 0.001, *[9] * 40)) == 40
