@@ -88,6 +88,7 @@ REHEARSED_TEXT = "Mr. Moon counts to 12. Then he stops."
 """Has an abbreviation, a number and two sentence ends."""
 
 _SAMPLING = tuple(each.name for each in fields(SamplingOptions))
+"""Names of the options of a request's sampling."""
 
 MODEL_TYPES = ("custom_voice", "voice_design", "base")
 

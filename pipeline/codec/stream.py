@@ -37,7 +37,7 @@ class CodecContext:
     @property
     def key(self) -> bytes:
         """The digest under which the codec keeps the state behind `shared`."""
-        return hashlib.blake2b(self.shared.tobytes(), digest_size=KEY_BYTES).digest()
+        return hashlib.blake2b(np.ascontiguousarray(self.shared, np.int16).tobytes(), digest_size=KEY_BYTES).digest()
 
 
 class CodecStream:

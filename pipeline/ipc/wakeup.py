@@ -1,7 +1,7 @@
 """Wakes the engine: a process that wrote the slot tables notifies the engine's loop, which then reads them again.
 
 vLLM's own way into its loop passes an event loop, two threads of ZeroMQ, one of vLLM's and a decoder. This one is a
-socket that the loop itself waits for, together with its queue of requests.
+socket that the loop itself waits for, together with its queue of requests; or it wakes at a moment of its own.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ class SpeakableText:
     """
 
     def __init__(self, markup: Iterable[MarkupDialect] = ()) -> None:
-        self._markup, self._begun = markup, False
+        self._markup = tuple(markup)
+        self._begun = False
+        """Whether the filter has text."""
         self._open_tag = ""
         self._text: list[str] = []
 

@@ -234,6 +234,7 @@ class DictionaryStore:
 
 
 def _file_name(id: str) -> str:
+    """Returns the name of a dictionary's file in the folder. Raises UnknownDictionary for what no id can be."""
     if not _ID.fullmatch(id):
         raise UnknownDictionary(f"there is no pronunciation dictionary {id[:64]!r}", param="dictionaries")
     return f"{id}{_SUFFIX}"

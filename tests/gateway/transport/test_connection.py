@@ -117,6 +117,33 @@ def test_utterances_of_one_socket_speak_at_once() -> None:
     run(scene())
 
 
+def test_messages_that_wait_together_leave_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, handled_in, receive = 0, [], ServerSession.receive
+
+    def noted(session: ServerSession, message: str | bytes, now_s: float) -> None:
+        handled_in.append(turn)
+        receive(session, message, now_s)
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while turn < 200:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def scene() -> None:
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
+            counting = asyncio.create_task(count_turns())
+            for name in "abc":
+                say(socket, name, TEXT)
+            await counting
+
+    monkeypatch.setattr(ServerSession, "receive", noted)
+    run(scene())
+    assert len(handled_in) >= 6
+    assert len(set(handled_in)) == len(handled_in)
+
+
 def test_a_frame_costs_one_effect_and_one_look_at_the_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Counter[str] = Counter()
 

@@ -88,6 +88,22 @@ def test_generation_waits_for_first_decoded_frame(bench: Callable[..., SpeechBen
     run(scene())
 
 
+def test_credit_follows_the_first_audio(bench: Callable[..., SpeechBench]) -> None:
+    """It wakes the engine, which takes time that the audio's way to the client does not have."""
+
+    async def scene() -> None:
+        async with bench(lookahead_frames=7, frames_before_first_pcm=1) as b:
+            b.speech.push_text(STORY)
+            await settle()
+            row = b.engine.tables.control[b.engine.opened[0].slot]
+            await anext(b.speech)
+            assert row[Field.CREDIT] == 1
+            await asyncio.sleep(0)
+            assert row[Field.CREDIT] == 7
+
+    run(scene())
+
+
 @pytest.mark.parametrize(("paced", "due"), [(True, 7), (False, 5)])
 def test_engine_gets_urgency_of_the_next_frame(bench: Callable[..., SpeechBench], paced: bool, due: int) -> None:
     """Due frames follow playback; unpaced, real time: 0.4 s are five frames."""

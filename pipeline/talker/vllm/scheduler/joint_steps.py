@@ -14,17 +14,19 @@ from numpy.typing import NDArray
 SMALL_STEP = 16
 """Rows of a step on a GPU up to which it takes hardly longer than with one (`docs/benchmarks.md`)."""
 SPARE_FRAMES = 3
-"""Frames ahead of playback with which an utterance may miss a step: what was heard is known two frames late."""
+"""Frames ahead of playback with which an utterance may miss a step: what was heard is known two frames late, at twice
+the rate of speech four."""
 JOINT_INTERVAL_S = 0.02
-"""Each group of utterances gets credit for two frames, one group every 40 ms (`pipeline/credit.py`)."""
+"""Longest time between two joint steps: half of the 40 ms after which another group of utterances gets credit, for two
+frames of each (`pipeline/credit.py`)."""
 
 
 class JointSteps:
     """Chooses the generations of each step; synchronous, time is an argument.
 
-    Paced generations with audio to spare step with others that cannot wait, or when `SMALL_STEP` may step, but at least
-    every `JOINT_INTERVAL_S`. A step that begins an utterance is small: some wait for the next one, of which all are a
-    part.
+    Paced generations with audio to spare step with others that cannot wait, or when `SMALL_STEP` may step, or when the
+    last step of all is `JOINT_INTERVAL_S` ago. A step that begins an utterance is small: some wait for the next one, of
+    which all are a part.
     """
 
     def __init__(self) -> None:
@@ -54,7 +56,7 @@ class JointSteps:
         begins |= bool((ahead < 0).any())
         urgent, others = np.flatnonzero(~patient), np.flatnonzero(patient)
         if not begins and self.wait_s(len(ahead), len(urgent), now_s):
-            return urgent
+            return np.zeros(0, np.int64)
         if begins and len(ahead) > SMALL_STEP and not self._was_small:
             self._was_small = True
             others = others[np.argsort(ahead[others], kind="stable")]

@@ -60,6 +60,10 @@ def test_those_short_of_audio_take_part_in_a_small_step(steps: JointSteps) -> No
     assert chosen(steps, 0.001, *ahead) == list(range(2 * SMALL_STEP + 1))
 
 
+def test_those_with_audio_to_spare_step_with_an_utterance_that_begins_elsewhere(steps: JointSteps) -> None:
+    assert chosen(steps, 0.001, 9, 20, begins=True) == [0, 1]
+
+
 @pytest.mark.parametrize("begins", [False, True])
 def test_all_step_behind_a_small_step(steps: JointSteps, begins: bool) -> None:
     ahead = [9] * 40 if begins else [-1, *[9] * 40]

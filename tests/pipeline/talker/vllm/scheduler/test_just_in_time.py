@@ -78,6 +78,32 @@ def test_loop_sleeps_until_it_is_woken_while_none_may_step(
     assert scheduler.wake_s == math.inf
 
 
+def test_loop_is_not_woken_for_an_utterance_that_has_ended(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler
+) -> None:
+    run_generations(harness, a=20)
+    scheduler.schedule()
+    assert not scheduler.has_requests()
+    assert scheduler.wake_s == JOINT_INTERVAL_S
+    harness.run()
+    assert not scheduler.has_requests()
+    assert scheduler.wake_s == math.inf
+
+
+@pytest.mark.parametrize("held", [[0], [1], []])
+def test_running_requests_beyond_the_first_looked_at_count(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, monkeypatch: pytest.MonkeyPatch, held: list[int]
+) -> None:
+    """Two utterances are enough for a step; one that is unpaced is too."""
+    monkeypatch.setattr(credit, "_LIKELY_READY", 1)
+    monkeypatch.setattr(joint_steps, "SMALL_STEP", 2)
+    run_generations(harness, a=20, b=20)
+    scheduler.schedule()
+    harness.hold(*held)
+    harness.tables.control[:, Field.PACED] = not held
+    assert scheduler.has_requests()
+
+
 @pytest.mark.parametrize(("paced", "lead"), [(0, 20), (1, SPARE_FRAMES - 1)], ids=["unpaced", "short of audio"])
 def test_others_step_at_once(
     harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, paced: int, lead: int
