@@ -2,11 +2,9 @@
 
 A held generation keeps its place and its cache; vLLM's scheduler only does not see it during one `schedule` call. When
 nothing but held generations remain, the engine sleeps until a process that wrote the slot tables wakes it, or until
-`wake_s`. When more
-generations could step than one step has time for, those whose listeners are closest to running out of audio go first,
-and equally urgent ones take turns.
-When the cache of keys and values is full, held generations give up theirs, those with the most audio ahead first; they
-are computed again once they may step.
+`wake_s`. When more generations could step than one step has time for, those whose listeners are closest to running out
+of audio go first, and equally urgent ones take turns. When the cache of keys and values is full, held generations give
+up theirs, those with the most audio ahead first; they are computed again once they may step.
 """
 
 from __future__ import annotations
