@@ -205,17 +205,22 @@ class RawClient(RawWebSocket):
 Client = TypeVar("Client", bound=RawWebSocket)
 
 
-async def connect(port: int) -> RawClient:
-    """A session whose handshake was answered, with 101 or another status. Raises OSError, TimeoutError."""
-    return await connect_as(RawClient, port)
+async def connect(port: int, address: str = "127.0.0.1") -> RawClient:
+    """A session whose handshake was answered, with 101 or another status. Raises OSError, TimeoutError.
+
+    `address`: the client's, by which the gateway knows the caller.
+    """
+    return await connect_as(RawClient, port, address=address)
 
 
-async def connect_as(kind: type[Client], port: int, headers: tuple[str, ...] = (), path: str = PATH) -> Client:
+async def connect_as(
+    kind: type[Client], port: int, headers: tuple[str, ...] = (), path: str = PATH, address: str = "127.0.0.1"
+) -> Client:
     """As `connect`, with a client of that class, further headers, or another path."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(DEADLINE_S):
         request = upgrade_request(f"127.0.0.1:{port}", path, headers)
-        _, client = await loop.create_connection(lambda: kind(request), "127.0.0.1", port)
+        _, client = await loop.create_connection(lambda: kind(request), "127.0.0.1", port, local_addr=(address, 0))
         await client.answered
     return client
 

@@ -39,6 +39,7 @@ from voxgate.pipeline.interface import (
 )
 from voxgate.pipeline.prosody.shaper import SpeechShaper
 from voxgate.pipeline.step_times import StepSummary
+from voxgate.pipeline.utterance.weak_callback import weak_callback
 
 DEFAULT_SEED = 7
 LOWEST_HZ, PITCHES = 150, 2000
@@ -147,7 +148,7 @@ class ToneSpeech:
         self._ended = False
         self._failure: Exception | None = None
         self._changed = asyncio.Event()
-        self._shaper = SpeechShaper(request.prosody, self._on_speech)
+        self._shaper = SpeechShaper(request.prosody, weak_callback(self._on_speech))
         self._visemes = VisemeTrack(CHARACTER_VISEMES) if request.visemes else None
 
     def take_codes(self) -> Sequence[CodeRun]:
