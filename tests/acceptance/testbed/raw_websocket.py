@@ -205,22 +205,23 @@ class RawClient(RawWebSocket):
 Client = TypeVar("Client", bound=RawWebSocket)
 
 
-async def connect(port: int, address: str = "127.0.0.1") -> RawClient:
+async def connect(port: int, address: str | None = None) -> RawClient:
     """A session whose handshake was answered, with 101 or another status. Raises OSError, TimeoutError.
 
-    `address`: the client's, by which the gateway knows the caller.
+    `address`: the client's, by which the gateway knows the caller. Without one the kernel finds a free port sooner.
     """
     return await connect_as(RawClient, port, address=address)
 
 
 async def connect_as(
-    kind: type[Client], port: int, headers: tuple[str, ...] = (), path: str = PATH, address: str = "127.0.0.1"
+    kind: type[Client], port: int, headers: tuple[str, ...] = (), path: str = PATH, address: str | None = None
 ) -> Client:
     """As `connect`, with a client of that class, further headers, or another path."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(DEADLINE_S):
         request = upgrade_request(f"127.0.0.1:{port}", path, headers)
-        _, client = await loop.create_connection(lambda: kind(request), "127.0.0.1", port, local_addr=(address, 0))
+        local = None if address is None else (address, 0)
+        _, client = await loop.create_connection(lambda: kind(request), "127.0.0.1", port, local_addr=local)
         await client.answered
     return client
 
