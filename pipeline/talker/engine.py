@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -177,17 +178,22 @@ class TalkerEngine:
             raise EngineLost("the engine is not running")
         if not self._free:
             raise AtCapacity("every talker slot is in use")
-        return self._tables, self._free.pop()
+        slot = self._free.pop()
+        self._tables.expected_s[slot] = time.monotonic()
+        return self._tables, slot
 
     def free(self, owner: SlotOwner) -> None:
         """As `SlotEngine.free`."""
         if self._owners.remove(owner) and self._tables is not None:
             self._tables.control[owner.slot, Field.EPOCH] = 0
+            self._tables.expected_s[owner.slot] = 0
             self._free.append(owner.slot)
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
         """As `SlotEngine.run`; continues from a prefilled prompt where there is one."""
         if self._prompt_pool is not None and (request := self._prompt_pool.claim(slot)) is not None:
+            if self._tables is not None:
+                self._tables.expected_s[slot] = 0
             # At once: this turn of the event loop may still have the rest of the text to read.
             self.keep_awake()
             return request

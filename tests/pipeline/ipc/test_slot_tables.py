@@ -6,9 +6,11 @@ import gc
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from voxgate.pipeline.errors import EngineError
 from voxgate.pipeline.ipc.slot_tables import (
     CONTROL_COLUMNS,
@@ -31,8 +33,12 @@ tables.control[0, Field.CREDIT] = 41
 """
 
 
+def every_table(tables: SlotTables) -> tuple[NDArray[Any], ...]:
+    return tables.control, tables.expected_s, tables.options, tables.prefix, tables.text, tables.speaker
+
+
 def fill(tables: SlotTables) -> None:
-    for number, array in enumerate((tables.control, tables.options, tables.prefix, tables.text, tables.speaker), 1):
+    for number, array in enumerate(every_table(tables), 1):
         array[:] = (np.arange(array.size) + 1000 * number).reshape(array.shape)
 
 
@@ -42,19 +48,21 @@ def open_files() -> int:
 
 def test_tables_begin_zeroed() -> None:
     tables, _ = SlotTables.create(SHAPE)
-    for array in (tables.control, tables.options, tables.prefix, tables.text, tables.speaker):
+    for array in every_table(tables):
         assert not array.any()
 
 
 def test_each_table_has_its_shape() -> None:
     tables, _ = SlotTables.create(SHAPE)
     assert tables.control.shape == (3, CONTROL_COLUMNS)
+    assert tables.expected_s.shape == (16,)
     assert tables.options.shape == (3, OPTION_COLUMNS)
     assert tables.prefix.shape == (3, 4 + 6, 3)
     assert tables.text.shape == (3, 5)
     assert tables.speaker.shape == (3, 7)
-    assert [a.dtype for a in (tables.control, tables.options, tables.prefix, tables.text, tables.speaker)] == [
+    assert [a.dtype for a in every_table(tables)] == [
         np.int64,
+        np.float64,
         np.float32,
         np.int32,
         np.int32,
@@ -64,7 +72,7 @@ def test_each_table_has_its_shape() -> None:
 
 def test_tables_fill_memory_exactly_without_overlap() -> None:
     tables, path = SlotTables.create(SHAPE)
-    arrays = (tables.control, tables.options, tables.prefix, tables.text, tables.speaker)
+    arrays = every_table(tables)
     assert sum(array.nbytes for array in arrays) == SHAPE.nbytes == Path(path).stat().st_size
     fill(tables)
     for number, array in enumerate(arrays, 1):
@@ -122,7 +130,7 @@ def test_row_of_control_is_one_aligned_line_of_128_bytes() -> None:
     """A GPU reads lines of 128 bytes over the bus; a row in two lines could be read half new and half old."""
     tables, _ = SlotTables.create(SHAPE)
     assert tables.control.strides == (128, 8)
-    assert tables.control.ctypes.data % 128 == 0
+    assert tables.control.ctypes.data % 128 == tables.options.ctypes.data % 128 == 0
     assert len(Field) <= CONTROL_COLUMNS
     assert len(Option) <= OPTION_COLUMNS
 

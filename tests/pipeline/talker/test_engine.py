@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -181,10 +182,24 @@ def test_generation_continues_from_prefilled_prompt(checkpoint: TalkerCheckpoint
         engine._receive(pack_prefill(3))
         second = begin()
         assert len(requested) == 3, "no request is sent to vLLM"
+        assert engine._tables.expected_s.nonzero()[0].tolist() == [first.slot], "the engine sees the second one"
         assert engine._tables.control[3, Field.SUCCESSOR] == second.slot + 1
         third = begin()
         await asyncio.sleep(0.01)
         assert requested[3] == (str(third.epoch), third.slot, positions), "none is ready"
+
+    run(scene())
+
+
+def test_generation_is_expected_from_the_moment_its_slot_is_taken(checkpoint: TalkerCheckpoint) -> None:
+    async def scene() -> None:
+        engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
+        assert engine._tables is not None
+        began_s = time.monotonic()
+        lease = engine.lease()
+        assert began_s <= engine._tables.expected_s[lease.slot] <= time.monotonic()
+        lease.release()
+        assert not engine._tables.expected_s.any()
 
     run(scene())
 

@@ -46,7 +46,8 @@ class CreditScheduling(_SchedulerBase):
         super().__init__(vllm_config, *args, **kwargs)
         # vLLM constructs schedulers in the engine's process, the only one that can map the tables for the engine.
         config = EngineConfig.of(vllm_config)
-        self._control = config.attach_tables().control
+        tables = config.attach_tables()
+        self._control, self._expected_s = tables.control, tables.expected_s
         self._reports = config.connect_reports()
         self._timer: StepTimer[StepShape] = StepTimer(MIN_SAMPLES)
         self._times = StepTimes()
@@ -134,11 +135,15 @@ class CreditScheduling(_SchedulerBase):
         if not super().has_requests():
             return False
         waiting = self.get_num_unfinished_requests() - len(self.running)
-        if self.has_finished_requests() or waiting > len(self._preempted()[1]):
+        if self.has_finished_requests() or (waiting > len(self._preempted()[1]) and self._may_admit()):
             return True
         # Those that stepped last come last, and mostly go on.
         likely, others = self.running[-_LIKELY_READY:], self.running[:-_LIKELY_READY]
         return self._any_due(self._state(requests) for requests in (likely, others) if requests)
+
+    def _may_admit(self) -> bool:
+        """Whether a request that waits may have its first step now."""
+        return True
 
     def _any_due(self, states: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> bool:
         """Whether there is a step to schedule now; `states`: of running requests, `_state`s of parts of them."""

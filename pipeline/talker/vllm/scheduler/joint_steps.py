@@ -1,12 +1,13 @@
 """Which generations step now, where a step of a few rows takes hardly longer than one of a single row (GPU).
 
 An utterance that begins waits for the step under way: the fewer steps there are, the fewer utterances wait. So those
-with audio to spare step together.
+with audio to spare step together, and no step is scheduled while an utterance is about to begin, if all can wait.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,28 @@ the rate of speech four."""
 JOINT_INTERVAL_S = 0.02
 """Longest time between two joint steps: half of the 40 ms after which another group of utterances gets credit, for two
 frames of each (`pipeline/credit.py`)."""
+HOLD_S = 0.003
+"""Longest time for which a step waits for an utterance that is about to begin: twice the usual time from the moment its
+slot is taken to its request, and about one step."""
+HOLD_ROWS = 64
+"""Rows that may step beyond which a step does not wait: it takes longer then, and the GPU has no time to spare."""
+
+
+class Ready(NamedTuple):
+    """Numbers of generations that may step: all, those without audio to spare, and those that cannot wait at all."""
+
+    all: int = 0
+    urgent: int = 0
+    pressing: int = 0
+
+    @classmethod
+    def of(cls, ahead: NDArray[np.int64], paced: NDArray[np.bool_]) -> Ready:
+        """Counts the n generations that may step; arguments as those of `JointSteps.choose`."""
+        urgent, pressing = (np.count_nonzero(~has_spare(ahead, paced, frames)) for frames in (SPARE_FRAMES, 1))
+        return cls(len(ahead), int(urgent), int(pressing))
+
+    def __add__(self, other: Ready) -> Ready:  # type: ignore[override]  # numbers are added, not joined
+        return Ready(self.all + other.all, self.urgent + other.urgent, self.pressing + other.pressing)
 
 
 class JointSteps:
@@ -26,7 +49,7 @@ class JointSteps:
 
     Paced generations with audio to spare step with others that cannot wait, or when `SMALL_STEP` may step, or when the
     last step of all is `JOINT_INTERVAL_S` ago. A step that begins an utterance is small: some wait for the next one, of
-    which all are a part.
+    which all are a part. While an utterance is about to begin, those with any audio ahead of playback wait for it.
     """
 
     def __init__(self) -> None:
@@ -34,38 +57,62 @@ class JointSteps:
         """When those with audio to spare step at the latest, if they may."""
         self._was_small = False
         """Whether some were left out of the last step because another began."""
+        self._held_s = math.inf
+        """Since when a step has waited for an utterance that is about to begin."""
 
-    def wait_s(self, ready: int, urgent: int, now_s: float) -> float:
-        """Returns the seconds until a step is due for `ready` generations, `urgent` of which have no audio to spare.
+    def wait_s(self, ready: Ready, now_s: float, expected_s: float = -math.inf) -> float:
+        """Returns the seconds until a step is due for the generations that are `ready`.
 
-        0 for a step that is due, infinity where none is ready.
+        0 for a step that is due, infinity where none is ready. `expected_s`: as for `hold_s`.
         """
-        if not ready:
+        if not ready.all:
+            self._held_s = math.inf
             return math.inf
-        return 0.0 if urgent or ready >= SMALL_STEP else max(0.0, self._next_s - now_s)
+        due = ready.urgent or ready.all >= SMALL_STEP
+        wait_s = 0.0 if due else max(0.0, self._next_s - now_s)
+        if wait_s or ready.pressing or ready.all > HOLD_ROWS:
+            return wait_s
+        return self.hold_s(expected_s, now_s)
+
+    def hold_s(self, expected_s: float, now_s: float) -> float:
+        """Returns the seconds for which a step that is due still waits for an utterance that is about to begin.
+
+        `expected_s`: when the slot was taken of the newest that is. However many are, a step waits `HOLD_S` at most.
+        """
+        if expected_s + HOLD_S <= now_s:
+            return 0.0
+        self._held_s = min(self._held_s, now_s)
+        return max(0.0, min(expected_s, self._held_s) + HOLD_S - now_s)
 
     def choose(
-        self, ahead: NDArray[np.int64], paced: NDArray[np.bool_], now_s: float, *, begins: bool = False
+        self,
+        ahead: NDArray[np.int64],
+        paced: NDArray[np.bool_],
+        now_s: float,
+        *,
+        begins: bool = False,
+        expected_s: float = -math.inf,
     ) -> NDArray[np.int64]:
         """Returns which of the n generations that may step do so now, by index, int64 [at most n].
 
         `ahead`: frames ahead of playback of each, int64 [n], -1 before its first; `paced`: bool [n]; `begins`: whether
-        an utterance begins that is not among them.
+        an utterance begins that is not among them; `expected_s`: as for `hold_s`.
         """
-        patient = has_spare(ahead, paced)
         begins |= bool((ahead < 0).any())
-        urgent, others = np.flatnonzero(~patient), np.flatnonzero(patient)
-        if not begins and self.wait_s(len(ahead), len(urgent), now_s):
+        if not begins and self.wait_s(Ready.of(ahead, paced), now_s, expected_s):
             return np.zeros(0, np.int64)
+        self._held_s = math.inf
         if begins and len(ahead) > SMALL_STEP and not self._was_small:
             self._was_small = True
+            patient = has_spare(ahead, paced)
+            urgent, others = np.flatnonzero(~patient), np.flatnonzero(patient)
             others = others[np.argsort(ahead[others], kind="stable")]
             return np.concatenate([urgent, others[: max(0, SMALL_STEP - len(urgent))]])
         self._was_small, self._next_s = False, now_s + JOINT_INTERVAL_S
         return np.arange(len(ahead))
 
 
-def has_spare(ahead: NDArray[np.int64], paced: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether each generation may miss a step, bool [n]; arguments as those of `JointSteps.choose`."""
-    spare: NDArray[np.bool_] = paced & (ahead >= SPARE_FRAMES)
+def has_spare(ahead: NDArray[np.int64], paced: NDArray[np.bool_], frames: int = SPARE_FRAMES) -> NDArray[np.bool_]:
+    """Whether each generation has `frames` ahead of playback, bool [n]; arguments as those of `JointSteps.choose`."""
+    spare: NDArray[np.bool_] = paced & (ahead >= frames)
     return spare

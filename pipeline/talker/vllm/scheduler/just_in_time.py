@@ -15,7 +15,7 @@ from ....step_times import StepShape, order_wait_s, step_shape
 from ..compat import AsyncScheduler
 from .credit import CreditScheduling, frames_ahead, may_step
 from .frame_rows import FrameRowScheduling
-from .joint_steps import JointSteps, has_spare
+from .joint_steps import JointSteps, Ready
 from .shared_prefixes import SharedPrefixScheduling
 
 
@@ -25,6 +25,8 @@ class JustInTimeScheduling(CreditScheduling):
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
         self._joint_steps = JointSteps()
+        self._newest_expected_s = -math.inf
+        """Since when the newest of the utterances that are about to begin is expected; read once for each step."""
 
     def has_requests(self) -> bool:
         """Waits until the next step has to be scheduled, then answers."""
@@ -33,25 +35,36 @@ class JustInTimeScheduling(CreditScheduling):
         return super().has_requests()
 
     def _has_work(self) -> bool:
-        self.wake_s = math.inf
+        self.wake_s, self._newest_expected_s = math.inf, float(self._expected_s.max()) or -math.inf
         return super()._has_work()
 
+    def _may_admit(self) -> bool:
+        """As in the base class; prompts that are computed ahead do not delay an utterance that is about to begin."""
+        now_s = time.monotonic()
+        if any(request.prompt_token_ids[0] < self._slots for request in self.waiting):
+            return True
+        hold_s = self._joint_steps.hold_s(self._newest_expected_s, now_s)
+        self.wake_s = min(self.wake_s, now_s + hold_s)
+        return not hold_s
+
     def _any_due(self, states: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]]) -> bool:
-        now_s, ready, urgent = time.monotonic(), 0, 0
+        now_s, ready, wait_s = time.monotonic(), Ready(), math.inf
         for computed, rows in states:
             can_step = may_step(computed, rows)
-            spare = has_spare(frames_ahead(computed, rows), rows[:, Field.PACED] != 0)
-            ready += int(np.count_nonzero(can_step))
-            urgent += int(np.count_nonzero(can_step & ~spare))
-            if not (wait_s := self._joint_steps.wait_s(ready, urgent, now_s)):
+            ready += Ready.of(frames_ahead(computed, rows)[can_step], rows[can_step, Field.PACED] != 0)
+            if not (wait_s := self._joint_steps.wait_s(ready, now_s, self._newest_expected_s)):
                 return True
-            self.wake_s = now_s + wait_s
+        self.wake_s = min(self.wake_s, now_s + wait_s)
         return False
 
     def _chosen(self, ready: NDArray[np.int64], ahead: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         ready = super()._chosen(ready, ahead, rows)
         paced = rows[ready, Field.PACED] != 0
-        return ready[self._joint_steps.choose(ahead[ready], paced, time.monotonic(), begins=self._has_new())]
+        return ready[
+            self._joint_steps.choose(
+                ahead[ready], paced, time.monotonic(), begins=self._has_new(), expected_s=self._newest_expected_s
+            )
+        ]
 
     def _has_new(self) -> bool:
         """Whether an utterance waits that has not begun; prompts that are computed ahead are none."""

@@ -6,12 +6,22 @@ import math
 
 import numpy as np
 import pytest
-from voxgate.pipeline.talker.vllm.scheduler.joint_steps import JOINT_INTERVAL_S, SMALL_STEP, SPARE_FRAMES, JointSteps
+from voxgate.pipeline.talker.vllm.scheduler.joint_steps import (
+    HOLD_ROWS,
+    HOLD_S,
+    JOINT_INTERVAL_S,
+    SMALL_STEP,
+    SPARE_FRAMES,
+    JointSteps,
+    Ready,
+)
 
 
-def chosen(steps: JointSteps, now_s: float, *ahead: int, begins: bool = False) -> list[int]:
+def chosen(
+    steps: JointSteps, now_s: float, *ahead: int, begins: bool = False, expected_s: float = -math.inf
+) -> list[int]:
     paced = np.ones(len(ahead), np.bool_)
-    return steps.choose(np.array(ahead, np.int64), paced, now_s, begins=begins).tolist()
+    return steps.choose(np.array(ahead, np.int64), paced, now_s, begins=begins, expected_s=expected_s).tolist()
 
 
 @pytest.fixture
@@ -28,8 +38,56 @@ def steps() -> JointSteps:
     ids=["none ready", "all with audio to spare", "one without", "enough for a step"],
 )
 def test_moment_of_the_next_step(steps: JointSteps, ready: int, urgent: int, wait_s: float) -> None:
-    assert steps.wait_s(ready, urgent, 0.005) == pytest.approx(wait_s)
-    assert steps.wait_s(ready, urgent, 1.0) == (0.0 if ready else math.inf)
+    assert steps.wait_s(Ready(ready, urgent), 0.005) == pytest.approx(wait_s)
+    assert steps.wait_s(Ready(ready, urgent), 1.0) == (0.0 if ready else math.inf)
+
+
+def test_generations_are_counted_by_what_they_have_ahead() -> None:
+    ahead = np.array([-1, 0, 1, SPARE_FRAMES - 1, SPARE_FRAMES, SPARE_FRAMES])
+    paced = np.array([True, True, True, True, True, False])
+    assert Ready.of(ahead, paced) == (6, 5, 3)
+    assert Ready(1, 2, 3) + Ready(10, 20, 30) == (11, 22, 33)
+
+
+@pytest.mark.parametrize(
+    ("ready", "wait_s"),
+    [
+        (Ready(5, 2, 0), HOLD_S - 0.001),
+        (Ready(5, 2, 1), 0.0),
+        (Ready(HOLD_ROWS, 0, 0), HOLD_S - 0.001),
+        (Ready(HOLD_ROWS + 1, 0, 0), 0.0),
+        (Ready(), math.inf),
+    ],
+    ids=["all have a frame ahead", "one has not", "many", "too many", "none"],
+)
+def test_step_waits_for_an_utterance_that_is_about_to_begin(steps: JointSteps, ready: Ready, wait_s: float) -> None:
+    assert steps.wait_s(ready, 1.001, 1.0) == pytest.approx(wait_s)
+    assert steps.wait_s(ready, 1.0 + HOLD_S, 1.0) == (0.0 if ready.all else math.inf)
+
+
+def test_step_does_not_wait_for_it_longer_than_for_the_others(steps: JointSteps) -> None:
+    assert steps.wait_s(Ready(5), JOINT_INTERVAL_S - 0.001, JOINT_INTERVAL_S - 0.001) == pytest.approx(0.001)
+    assert steps.wait_s(Ready(5), JOINT_INTERVAL_S, JOINT_INTERVAL_S - 0.001) == pytest.approx(HOLD_S - 0.001)
+
+
+def test_step_waits_once_however_many_utterances_are_about_to_begin(steps: JointSteps) -> None:
+    for ms in range(3):
+        assert steps.wait_s(Ready(5, 1), 1 + ms / 1000, 1 + ms / 1000) == pytest.approx(HOLD_S - ms / 1000)
+        assert chosen(steps, 1 + ms / 1000, 1, expected_s=1 + ms / 1000) == []
+    assert steps.wait_s(Ready(5, 1), 1.003, 1.003) == 0.0
+    assert chosen(steps, 1.003, 1, expected_s=1.003) == [0]
+    assert steps.wait_s(Ready(5, 1), 1.004, 1.003) == pytest.approx(HOLD_S - 0.001)
+
+
+def test_step_waits_as_long_where_none_was_ready_meanwhile(steps: JointSteps) -> None:
+    assert steps.wait_s(Ready(1, 1), 1.0, 1.0) == pytest.approx(HOLD_S)
+    assert steps.wait_s(Ready(), 1.001, 1.0) == math.inf
+    assert steps.wait_s(Ready(1, 1), 1.1, 1.1) == pytest.approx(HOLD_S)
+
+
+def test_step_that_begins_an_utterance_does_not_wait_for_another(steps: JointSteps) -> None:
+    assert chosen(steps, 1.0, -1, 9, expected_s=1.0) == [0, 1]
+    assert chosen(steps, 1.0, 9, begins=True, expected_s=1.0) == [0]
 
 
 def test_those_with_audio_to_spare_step_every_interval(steps: JointSteps) -> None:
@@ -41,7 +99,7 @@ def test_those_with_audio_to_spare_step_every_interval(steps: JointSteps) -> Non
 @pytest.mark.parametrize("other", [SPARE_FRAMES - 1, -1], ids=["short of audio", "begins"])
 def test_those_with_audio_to_spare_step_with_one_that_cannot_wait(steps: JointSteps, other: int) -> None:
     assert chosen(steps, 0.001, 9, other, 20) == [0, 1, 2]
-    assert steps.wait_s(2, 0, 0.002) == pytest.approx(JOINT_INTERVAL_S - 0.001)
+    assert steps.wait_s(Ready(2), 0.002) == pytest.approx(JOINT_INTERVAL_S - 0.001)
 
 
 def test_unpaced_generations_do_not_wait(steps: JointSteps) -> None:

@@ -10,7 +10,7 @@ import pytest
 from voxgate.pipeline.ipc.slot_tables import Field
 from voxgate.pipeline.step_times import ORDER_MARGIN_S
 from voxgate.pipeline.talker.vllm.scheduler import credit, joint_steps, just_in_time
-from voxgate.pipeline.talker.vllm.scheduler.joint_steps import JOINT_INTERVAL_S, SPARE_FRAMES
+from voxgate.pipeline.talker.vllm.scheduler.joint_steps import HOLD_S, JOINT_INTERVAL_S, SPARE_FRAMES
 from voxgate.pipeline.talker.vllm.scheduler.just_in_time import JustInTimeScheduling
 
 from .scheduler_harness import PREFIX, SHAPE, FakeRequest, Order, PlainScheduler, SchedulerHarness, run_generations
@@ -65,6 +65,47 @@ def test_utterances_with_audio_to_spare_step_together(
     clock.now_s = JOINT_INTERVAL_S
     assert scheduler.has_requests()
     assert scheduler.schedule() == ["a", "b"]
+
+
+def test_no_step_is_scheduled_while_an_utterance_is_about_to_begin(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock
+) -> None:
+    run_generations(harness, a=2)
+    clock.now_s = 0.5
+    harness.tables.expected_s[3] = clock.now_s
+    assert not scheduler.has_requests()
+    assert scheduler.wake_s == 0.5 + HOLD_S
+    assert scheduler.schedule() == []
+    harness.tables.expected_s[3] = 0
+    assert scheduler.has_requests()
+    assert scheduler.schedule() == ["a"]
+
+
+def test_step_is_scheduled_where_the_expected_utterance_does_not_begin_in_time(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock
+) -> None:
+    run_generations(harness, a=2)
+    harness.tables.expected_s[3] = 0.5
+    clock.now_s = 0.5
+    assert not scheduler.has_requests()
+    clock.now_s = scheduler.wake_s
+    assert scheduler.has_requests()
+    assert scheduler.schedule() == ["a"]
+
+
+@pytest.mark.parametrize(("slot", "begins"), [(3, True), (SHAPE.slots, False)], ids=["utterance", "prefill"])
+def test_prompts_computed_ahead_wait_for_an_utterance_that_is_about_to_begin(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock, slot: int, begins: bool
+) -> None:
+    run_generations(harness, a=20)
+    scheduler.schedule()
+    scheduler.waiting.append(FakeRequest("other", slot))
+    clock.now_s = 0.001
+    harness.tables.expected_s[2] = clock.now_s
+    assert scheduler.has_requests() == begins
+    assert scheduler.wake_s == (math.inf if begins else 0.001 + HOLD_S)
+    clock.now_s += HOLD_S
+    assert scheduler.has_requests()
 
 
 def test_loop_sleeps_until_it_is_woken_while_none_may_step(
