@@ -334,8 +334,11 @@ def step_shape(rows: int, positions: int) -> StepShape:
     return bisect.bisect_left(GRAPH_SIZES, rows), bisect.bisect_left(GRAPH_SIZES, positions)
 
 
+def step_end_s(timer: StepTimer[StepShape]) -> float:
+    """Returns when the only step in flight will end at the earliest; 0 for more than one, or if that is unknown."""
+    return (timer.expected_end_s() if timer.in_flight == 1 else None) or 0.0
+
+
 def order_wait_s(timer: StepTimer[StepShape], now_s: float) -> float:
     """Returns how long the next order can wait; 0 unless exactly one step is in flight and its end can be expected."""
-    if timer.in_flight != 1 or (end_s := timer.expected_end_s()) is None:
-        return 0.0
-    return min(max(0.0, end_s - timer.preparation_s() - ORDER_MARGIN_S - now_s), MAX_ORDER_WAIT_S)
+    return min(max(0.0, step_end_s(timer) - timer.preparation_s() - ORDER_MARGIN_S - now_s), MAX_ORDER_WAIT_S)

@@ -21,6 +21,8 @@ from typing import Any
 
 from .peer_credentials import is_same_user
 
+POLL_S = 0.0001
+"""Interval of looking for a notification in waits that may be shorter than a millisecond, which epoll rounds up to."""
 SPIN_S = 0.002
 """Seconds after a notification in which the loop polls instead of sleeping: another is likely, and waking is slow."""
 BACKLOG = 128
@@ -212,6 +214,18 @@ class WakeupQueue:
                     self._notified_s = time.monotonic()
                     self._items.append(self._wakeup_item)
         return self._items.popleft()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for a notification, at most `seconds`; False as soon as there is an item, which `get` returns."""
+        end_s = time.monotonic() + seconds
+        while not self._items:
+            if any(descriptor != self._item_event and self._listener.read() for descriptor, _ in self._poll.poll(0)):
+                self._notified_s = time.monotonic()
+                return True
+            if (left_s := end_s - time.monotonic()) <= 0:
+                return True
+            time.sleep(min(POLL_S, left_s))
+        return False
 
     def get_nowait(self) -> Any:
         """`get` without waiting."""

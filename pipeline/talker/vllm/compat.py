@@ -12,6 +12,7 @@ lists, and extend `proven.py`.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -93,9 +94,10 @@ _NAMES: Mapping[str, Sequence[RequiredNames]] = {
         RequiredNames("vllm.v1.executor.uniproc_executor:UniProcExecutor"),
         RequiredNames("vllm.sampling_params:RequestOutputKind", "FINAL_ONLY"),
     ),
-    # The engine's loop, whose input queue is replaced, and its scheduler, which is subclassed.
+    # The engine's loop, whose input queue and clock are replaced, and its scheduler, which is subclassed.
     "engine": (
-        RequiredNames("vllm.v1.engine.core:EngineCoreProc", "input_queue process_input_sockets vllm_config"),
+        RequiredNames("vllm.v1.engine.core", "time"),
+        RequiredNames("vllm.v1.engine.core:EngineCoreProc", "input_queue process_input_sockets scheduler vllm_config"),
         RequiredNames("vllm.v1.engine:EngineCoreRequestType", "WAKEUP"),
         RequiredNames("vllm.v1.core.sched.async_scheduler:AsyncScheduler"),
         RequiredNames(
@@ -371,7 +373,8 @@ def gpu_name() -> str:
 def install_wakeup_queue(address_of: Callable[[Any], str]) -> None:
     """Replaces the input queue of vLLM's engine loop by a `WakeupQueue`, in the engine's process.
 
-    `address_of` returns the queue's address for vLLM's configuration.
+    `address_of` returns the queue's address for vLLM's configuration. The scheduler gets the queue's `wait` as
+    `wait_for_notification`.
     """
     from vllm.v1.engine import EngineCoreRequestType
     from vllm.v1.engine.core import EngineCoreProc
@@ -381,12 +384,33 @@ def install_wakeup_queue(address_of: Callable[[Any], str]) -> None:
     def process_input_sockets(core: Any, *args: Any, **kwargs: Any) -> None:
         # The engine's loop begins only after this thread has reported that it is ready.
         wakeup_item = (EngineCoreRequestType.WAKEUP, None)
-        core.input_queue = WakeupQueue(address_of(core.vllm_config), wakeup_item, lambda: core.scheduler.wake_s)
+        inputs = WakeupQueue(address_of(core.vllm_config), wakeup_item, lambda: core.scheduler.wake_s)
+        core.input_queue, core.scheduler.wait_for_notification = inputs, inputs.wait
         begin(core, *args, **kwargs)
 
     # vLLM loads its plugins more than once in a process.
     if begin.__module__ != __name__:
         EngineCoreProc.process_input_sockets = process_input_sockets
+
+
+class _LoopTime:
+    """Python's `time` without sleep."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def sleep(self, _: float) -> None:
+        time.sleep(0)
+
+
+def spare_loop_sleep() -> None:
+    """Has vLLM's engine loop not sleep, in the engine's process.
+
+    It sleeps for a millisecond behind each step during which no other was scheduled, also where one has become due.
+    """
+    from vllm.v1.engine import core
+
+    core.time = _LoopTime()
 
 
 def set_token_ids(request: Request, token_id: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .compat import install_wakeup_queue
+from .compat import install_wakeup_queue, spare_loop_sleep
 from .config import EngineConfig
 
 ARCHITECTURE = "VoxgateTalker"
@@ -21,6 +21,7 @@ def register() -> None:
 
         ModelRegistry.register_model(ARCHITECTURE, VoxgateTalker)
     install_wakeup_queue(_wakeup_address)
+    spare_loop_sleep()
 
 
 def _wakeup_address(vllm_config: Any) -> str:

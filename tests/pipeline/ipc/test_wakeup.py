@@ -137,3 +137,21 @@ def test_queue_returns_the_wakeup_item_at_the_moment_that_it_is_given(
     assert looks == [pytest.approx(0.02)]
     queued.put_nowait("item")
     assert queued.get() == "item", "what was put in comes first"
+
+
+def test_wait_ends_with_a_notification_or_its_time(address: str) -> None:
+    queued, sender = WakeupQueue(address, "wake up"), WakeupSender(address)
+    sender.notify()
+    assert queued.wait(DEADLINE_S)
+    assert queued.wait(0.0)
+    with pytest.raises(queue.Empty):
+        queued.get_nowait()
+    sender.close()
+
+
+def test_wait_ends_with_an_item_and_leaves_it(address: str) -> None:
+    queued = WakeupQueue(address, "wake up")
+    threading.Timer(0.01, queued.put_nowait, ["item"]).start()
+    assert not queued.wait(DEADLINE_S)
+    assert not queued.wait(DEADLINE_S)
+    assert queued.get() == "item"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +63,8 @@ class CreditScheduling(_SchedulerBase):
         """Whether a step was found, and since then none was scheduled or finished and no request ended."""
         self.wake_s = math.inf
         """When the engine's loop has to ask again for work, although no process wakes it."""
+        self.wait_for_notification: Callable[[float], bool] = lambda _: False
+        """As `WakeupQueue.wait`; set by the engine's loop."""
         self._steps_scheduled = self._steps_finished = 0
         self._pending_releases: deque[tuple[int, bytes]] = deque()
         """Reports, each with the number of steps that must have finished before it is sent."""

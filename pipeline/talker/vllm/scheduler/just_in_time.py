@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....ipc.slot_tables import Field
-from ....step_times import StepShape, order_wait_s, step_shape
+from ....step_times import StepShape, order_wait_s, step_end_s, step_shape
 from ..compat import AsyncScheduler
 from .credit import CreditScheduling, frames_ahead, may_step
 from .frame_rows import FrameRowScheduling
@@ -29,10 +29,18 @@ class JustInTimeScheduling(CreditScheduling):
         """Since when the newest of the utterances that are about to begin is expected; read once for each step."""
 
     def has_requests(self) -> bool:
-        """Waits until the next step has to be scheduled, then answers."""
+        """Waits until the next step has to be scheduled, then answers.
+
+        Where none is due, what becomes due while a step is under way is scheduled behind it: the loop would wait for
+        its end.
+        """
         if (wait_s := order_wait_s(self._timer, time.monotonic())) > 0:
             time.sleep(wait_s)
-        return super().has_requests()
+        while not (found := super().has_requests()):
+            wait_s = min(step_end_s(self._timer), self.wake_s) - time.monotonic()
+            if wait_s <= 0 or not self.wait_for_notification(wait_s):
+                break
+        return found
 
     def _has_work(self) -> bool:
         self.wake_s, self._newest_expected_s = math.inf, float(self._expected_s.max()) or -math.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,3 +186,13 @@ def test_names_are_found_in_source(name: str, found: bool, tmp_path: Path) -> No
     (root / "module.py").write_text(SOURCE)
     (root / "other.py").write_text("class Base:\n    @property\n    def inherited(self): ...")
     assert SourceTree(root).defines(name) is found
+
+
+def test_loop_does_not_sleep_behind_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.engine import core
+
+    monkeypatch.setattr(core, "time", time)
+    compat.spare_loop_sleep()
+    began_s = core.time.monotonic()
+    core.time.sleep(3600)
+    assert core.time.monotonic() - began_s < 60

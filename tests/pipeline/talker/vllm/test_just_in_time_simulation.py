@@ -140,6 +140,9 @@ def simulate(
         elif not flying:
             now_s = min(arrivals[0], now_s + min(0.0003, wait_s))
             continue
+        elif just_in_time and len(flying) == 1 and now_s < arrivals[0] < flying[0][0]:
+            now_s = arrivals[0]
+            continue
         over_s, made = flying.pop(0)
         now_s = max(now_s, over_s) + 0.0003
         timer.finished(made, now_s)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from voxgate.pipeline.ipc.slot_tables import Field
-from voxgate.pipeline.step_times import ORDER_MARGIN_S
+from voxgate.pipeline.step_times import MIN_SAMPLES, ORDER_MARGIN_S
 from voxgate.pipeline.talker.vllm.scheduler import credit, joint_steps, just_in_time
 from voxgate.pipeline.talker.vllm.scheduler.joint_steps import HOLD_S, JOINT_INTERVAL_S, SPARE_FRAMES
 from voxgate.pipeline.talker.vllm.scheduler.just_in_time import JustInTimeScheduling
@@ -193,6 +193,83 @@ def test_step_with_a_new_utterance_is_small(
     run_generations(harness, a=20, b=9, c=8)
     scheduler.waiting.append(FakeRequest("other", slot, num_preemptions=preemptions))
     assert len(scheduler.schedule()) == rows
+
+
+@pytest.fixture
+def under_way(scheduler: JustInTimePlainScheduler, clock: Clock, harness: SchedulerHarness) -> Order:
+    """A step of 10 ms that others like it preceded, in which an utterance with audio to spare takes part."""
+    run_generations(harness, a=20)
+
+    def launch() -> Order:
+        order: Order = scheduler.schedule()
+        clock.now_s += 0.001
+        scheduler.get_grammar_bitmask(order)
+        return order
+
+    for _ in range(MIN_SAMPLES):
+        order = launch()
+        clock.now_s += 0.010
+        scheduler.update_from_output(order, None)
+        clock.now_s += JOINT_INTERVAL_S
+    return launch()
+
+
+@pytest.mark.usefixtures("under_way")
+def test_utterance_that_begins_while_a_step_runs_is_scheduled_behind_it(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock
+) -> None:
+    launched_s, waits = clock.now_s, []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        clock.now_s += 0.0002
+        if len(waits) == 2:
+            harness.tables.control[0, Field.HEARD] = 99
+        return True
+
+    scheduler.wait_for_notification = wait
+    assert scheduler.has_requests()
+    ordered_s = launched_s + 0.010 - 0.001 - ORDER_MARGIN_S
+    assert waits == pytest.approx([launched_s + 0.010 - ordered_s - 0.0002 * at for at in range(2)])
+    assert scheduler.schedule() == ["a"]
+
+
+def test_loop_goes_on_at_the_end_of_the_step_under_way(
+    scheduler: JustInTimePlainScheduler, clock: Clock, under_way: Order
+) -> None:
+    launched_s = clock.now_s
+
+    def wait(seconds: float) -> bool:
+        clock.now_s += seconds
+        return True
+
+    scheduler.wait_for_notification = wait
+    assert not scheduler.has_requests()
+    assert clock.now_s == pytest.approx(launched_s + 0.010)
+    scheduler.update_from_output(under_way, None)
+    scheduler.wait_for_notification = lambda _: pytest.fail("no step is under way")
+    assert not scheduler.has_requests()
+
+
+@pytest.mark.usefixtures("under_way")
+def test_loop_goes_on_where_it_has_a_message_to_read(scheduler: JustInTimePlainScheduler) -> None:
+    scheduler.wait_for_notification = lambda _: False
+    assert not scheduler.has_requests()
+
+
+@pytest.mark.usefixtures("under_way")
+def test_step_that_becomes_due_while_another_runs_is_scheduled_behind_it(
+    scheduler: JustInTimePlainScheduler, clock: Clock
+) -> None:
+    due_s = scheduler._joint_steps._next_s = clock.now_s + 0.009
+
+    def wait(seconds: float) -> bool:
+        clock.now_s += seconds
+        return True
+
+    scheduler.wait_for_notification = wait
+    assert scheduler.has_requests()
+    assert clock.now_s == pytest.approx(due_s)
 
 
 def test_next_step_is_scheduled_late_and_includes_new_request(
