@@ -424,6 +424,9 @@ class Synthesizer(Protocol):
     def rehearse(self, request: SpeechRequest) -> None:
         """Processes a text as for `request`, so that patterns are compiled before the first utterance."""
 
+    def expect_utterance(self) -> None:
+        """An utterance begins within milliseconds, probably: the engine may begin no work that delays it."""
+
     def prepare(self, request: SpeechRequest, beginning: str = "") -> PreparedSpeech:
         """Does of `open` what needs no slot, and reads the beginning of the text. Holds nothing to be released.
 

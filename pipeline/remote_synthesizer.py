@@ -126,6 +126,11 @@ class RemoteSynthesizer(VoiceModel):
         if self._talker is not None:
             self._talker.end(epoch, steps)
 
+    def expect_utterance(self) -> None:
+        """As `Synthesizer.expect_utterance`."""
+        if self._talker is not None:
+            self._talker.expect_utterance()
+
     def _begin(self, prepared: PreparedUtterance, place: LeasedSlots | None) -> UtteranceSpeech:
         """Begins an utterance in leased slots. Raises EngineNotReady, also without slots."""
         self._check_ready()

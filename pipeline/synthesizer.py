@@ -249,6 +249,11 @@ class QwenSynthesizer(VoiceModel):
             start_deadline_s=options.start_timeout_s,
         )
 
+    def expect_utterance(self) -> None:
+        """As `Synthesizer.expect_utterance`."""
+        if self._processes is not None:
+            self._processes.talker.expect_utterance()
+
     def _begin(self, prepared: PreparedUtterance, place: LeasedSlots | None) -> UtteranceSpeech:  # noqa: ARG002 - for leased slots only
         self._check_ready()
         paced = prepared.request.paced

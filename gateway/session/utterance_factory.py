@@ -115,6 +115,7 @@ class UtteranceFactory:
         Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat, BadMessage.
         """
         self._check_ready()
+        self.synthesizer.expect_utterance()
         settings = self.settings
         request = message.request(self.default_voice, normalise=settings.normalise, trim_silence=settings.trim_silence)
         self._check(request)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import EngineError
+from .records import MAX_PROCESSES
 
 NO_ENTRY = -1
 """Codec side of `SlotTables.prefix`: no embedding of this codebook at this position."""
@@ -79,8 +80,6 @@ CONTROL_COLUMNS, OPTION_COLUMNS = 16, 8
 
 A row of `control` is one aligned line of 128 bytes, which a GPU reads over the bus at once.
 """
-_LINE_ROWS = 16
-"""Rows of `SlotTables.expected_s` in such a line; whole lines keep the tables behind it aligned."""
 ORDERED_MACHINES = ("x86_64", "amd64")
 """Architectures, as `platform.machine` names them, on which other processors see stores in program order."""
 
@@ -123,27 +122,21 @@ class TableShape:
         return self.prefix + self.frames
 
     @property
-    def expected_rows(self) -> int:
-        """Length of `SlotTables.expected_s`: whole lines."""
-        return -(-self.rows // _LINE_ROWS) * _LINE_ROWS
-
-    @property
     def nbytes(self) -> int:
         """Size of the shared memory."""
         prefix = 4 * (1 + self.groups) * self.prefix_rows
         row = 8 * CONTROL_COLUMNS + 4 * OPTION_COLUMNS + prefix + 4 * self.text + 4 * self.hidden
-        return self.rows * row + 8 * self.expected_rows
+        return self.rows * row + 8 * MAX_PROCESSES
 
 
 class SlotTables:
-    """Views of one shared mapping, each with a row per slot.
+    """Views of one shared mapping, each with a row per slot, except `expected_s`.
 
-    `control`: int64 [rows, CONTROL_COLUMNS]. `expected_s`: float64 [rows, rounded up to whole lines], since when
-    the first generation of an utterance is expected in a slot, in seconds of the monotonic clock, 0 where none is;
-    the speech process writes it. `options`: float32 [rows, OPTION_COLUMNS]. `prefix`: int32 [rows, prefix + frames,
-    1 + groups], a position's text token and its row in every codebook's embedding (NO_ENTRY for none): the prompt,
-    and behind it the codes of `Field.PAST_FRAMES` frames. `text`: int32 [rows, text]. `speaker`: float32 [rows,
-    hidden], for positions marked SPEAKER.
+    `control`: int64 [rows, CONTROL_COLUMNS]. `options`: float32 [rows, OPTION_COLUMNS]. `prefix`: int32 [rows,
+    prefix + frames, 1 + groups], a position's text token and its row in every codebook's embedding (NO_ENTRY for
+    none): the prompt, and behind it the codes of `Field.PAST_FRAMES` frames. `text`: int32 [rows, text]. `speaker`:
+    float32 [rows, hidden], for positions marked SPEAKER. `expected_s`: float64 [MAX_PROCESSES], when each process
+    last expected that an utterance begins, in seconds of the monotonic clock.
     """
 
     def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:
@@ -158,7 +151,7 @@ class SlotTables:
             return array
 
         self.control: NDArray[np.int64] = view(np.int64, shape.rows, CONTROL_COLUMNS)  # type: ignore[assignment]  # view() is generic
-        self.expected_s: NDArray[np.float64] = view(np.float64, shape.expected_rows)  # type: ignore[assignment]  # view() is generic
+        self.expected_s: NDArray[np.float64] = view(np.float64, MAX_PROCESSES)  # type: ignore[assignment]  # view() is generic
         self.options: NDArray[np.float32] = view(np.float32, shape.rows, OPTION_COLUMNS)  # type: ignore[assignment]  # view() is generic
         self.prefix: NDArray[np.int32] = view(np.int32, shape.rows, shape.prefix_rows, 1 + shape.groups)  # type: ignore[assignment]  # view() is generic
         self.text: NDArray[np.int32] = view(np.int32, shape.rows, shape.text)  # type: ignore[assignment]  # view() is generic

@@ -178,22 +178,17 @@ class TalkerEngine:
             raise EngineLost("the engine is not running")
         if not self._free:
             raise AtCapacity("every talker slot is in use")
-        slot = self._free.pop()
-        self._tables.expected_s[slot] = time.monotonic()
-        return self._tables, slot
+        return self._tables, self._free.pop()
 
     def free(self, owner: SlotOwner) -> None:
         """As `SlotEngine.free`."""
         if self._owners.remove(owner) and self._tables is not None:
             self._tables.control[owner.slot, Field.EPOCH] = 0
-            self._tables.expected_s[owner.slot] = 0
             self._free.append(owner.slot)
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
         """As `SlotEngine.run`; continues from a prefilled prompt where there is one."""
         if self._prompt_pool is not None and (request := self._prompt_pool.claim(slot)) is not None:
-            if self._tables is not None:
-                self._tables.expected_s[slot] = 0
             # At once: this turn of the event loop may still have the rest of the text to read.
             self.keep_awake()
             return request
@@ -215,6 +210,11 @@ class TalkerEngine:
         """As `SlotEngine.wake`: once per turn of the event loop, for all generations."""
         if self._wakeup is not None:
             self._wakeup.notify_soon()
+
+    def expect_utterance(self) -> None:
+        """As `Synthesizer.expect_utterance`."""
+        if self._tables is not None:
+            self._tables.expected_s[0] = time.monotonic()
 
     def keep_awake(self) -> None:
         """Wakes the engine at once, for tables that are about to be written."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from ..errors import AtCapacity, EngineLost
@@ -91,6 +92,10 @@ class RemoteTalkerEngine:
             return await ended
         finally:
             self._requests.pop(epoch, None)
+
+    def expect_utterance(self) -> None:
+        """As `Synthesizer.expect_utterance`."""
+        self._tables.expected_s[self._process] = time.monotonic()
 
     def wake(self) -> None:
         """As `SlotEngine.wake`: once per turn of the event loop, for all generations."""

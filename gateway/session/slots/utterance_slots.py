@@ -52,6 +52,7 @@ class UtteranceSlots:
 
         `message_id`: of the client's message that made it ask.
         """
+        self._factory.synthesizer.expect_utterance()
         try:
             ticket = self._admission.enqueue(
                 self._caller,

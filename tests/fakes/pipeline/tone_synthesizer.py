@@ -379,6 +379,8 @@ class ToneSynthesizer:
         self.speeches: list[ToneSpeech] = []
         """Every speech that was opened."""
         self.rehearsed: list[SpeechRequest] = []
+        self.expected = 0
+        """Times that an utterance was expected to begin."""
         self.prepared: list[PreparedTone] = []
         """Every one that was prepared before it had a slot."""
         self.most_open = 0
@@ -428,6 +430,9 @@ class ToneSynthesizer:
         if name not in self.voices or not self.voices[name].cloned:
             raise UnknownVoice(f"no voice {name!r} was added", param="voice")
         del self.voices[name]
+
+    def expect_utterance(self) -> None:
+        self.expected += 1
 
     def rehearse(self, request: SpeechRequest) -> None:
         self.rehearsed.append(request)

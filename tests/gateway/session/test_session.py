@@ -46,3 +46,11 @@ def test_interrupt_drops_queued_audio() -> None:
     rest = [session.next_effect(0.0) for _ in range(10)]
     assert not [e for e in rest if isinstance(e, SendAudio) and e.utterance.name == "b"]
     assert [e for e in rest if isinstance(e, SendMessage) and '"interrupted"' in e.message]
+
+
+def test_utterance_is_expected_from_its_start_and_again_from_its_text() -> None:
+    walk = SessionWalk(0)
+    walk.session.receive('{"type":"start","utterance":"a"}', 0.0)
+    assert walk.synthesizer.expected == 1
+    walk.session.receive('{"type":"text","utterance":"a","text":"hello"}', 0.0)
+    assert walk.synthesizer.expected == 2

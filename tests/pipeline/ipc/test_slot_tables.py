@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from voxgate.pipeline.errors import EngineError
+from voxgate.pipeline.ipc.records import MAX_PROCESSES
 from voxgate.pipeline.ipc.slot_tables import (
     CONTROL_COLUMNS,
     OPTION_COLUMNS,
@@ -55,7 +56,7 @@ def test_tables_begin_zeroed() -> None:
 def test_each_table_has_its_shape() -> None:
     tables, _ = SlotTables.create(SHAPE)
     assert tables.control.shape == (3, CONTROL_COLUMNS)
-    assert tables.expected_s.shape == (16,)
+    assert tables.expected_s.shape == (MAX_PROCESSES,)
     assert tables.options.shape == (3, OPTION_COLUMNS)
     assert tables.prefix.shape == (3, 4 + 6, 3)
     assert tables.text.shape == (3, 5)

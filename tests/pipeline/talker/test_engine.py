@@ -182,7 +182,6 @@ def test_generation_continues_from_prefilled_prompt(checkpoint: TalkerCheckpoint
         engine._receive(pack_prefill(3))
         second = begin()
         assert len(requested) == 3, "no request is sent to vLLM"
-        assert engine._tables.expected_s.nonzero()[0].tolist() == [first.slot], "the engine sees the second one"
         assert engine._tables.control[3, Field.SUCCESSOR] == second.slot + 1
         third = begin()
         await asyncio.sleep(0.01)
@@ -191,17 +190,15 @@ def test_generation_continues_from_prefilled_prompt(checkpoint: TalkerCheckpoint
     run(scene())
 
 
-def test_generation_is_expected_from_the_moment_its_slot_is_taken(checkpoint: TalkerCheckpoint) -> None:
-    async def scene() -> None:
-        engine = started(TalkerEngine(checkpoint, EngineOptions(slots=3)))
-        assert engine._tables is not None
-        began_s = time.monotonic()
-        lease = engine.lease()
-        assert began_s <= engine._tables.expected_s[lease.slot] <= time.monotonic()
-        lease.release()
-        assert not engine._tables.expected_s.any()
-
-    run(scene())
+def test_utterance_is_expected_from_that_moment(checkpoint: TalkerCheckpoint) -> None:
+    engine = TalkerEngine(checkpoint, EngineOptions(slots=3))
+    engine.expect_utterance()  # before the engine is started
+    tables = started(engine)._tables
+    assert tables is not None
+    began_s = time.monotonic()
+    engine.expect_utterance()
+    assert began_s <= tables.expected_s[0] <= time.monotonic()
+    assert tables.expected_s.nonzero()[0].tolist() == [0]
 
 
 def test_reports_are_split_by_process_of_generation() -> None:

@@ -72,6 +72,12 @@ async def test_generation_runs_through_speech_process_and_gets_its_frames() -> N
         await generation.aclose()
 
 
+async def test_utterance_is_expected_by_process() -> None:
+    async with attached() as attachment:
+        attachment.engine.expect_utterance()
+        assert attachment.tables.expected_s.nonzero()[0].tolist() == [PROCESS]
+
+
 async def test_slot_stays_taken_until_engine_confirms_release() -> None:
     async with attached() as attachment:
         generation = attachment.begin()

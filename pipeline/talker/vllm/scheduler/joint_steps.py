@@ -20,9 +20,9 @@ the rate of speech four."""
 JOINT_INTERVAL_S = 0.02
 """Longest time between two joint steps: half of the 40 ms after which another group of utterances gets credit, for two
 frames of each (`pipeline/credit.py`)."""
-HOLD_S = 0.003
-"""Longest time for which a step waits for an utterance that is about to begin: twice the usual time from the moment its
-slot is taken to its request, and about one step."""
+HOLD_S = 0.004
+"""Longest time for which a step waits for an utterance that is about to begin: from its `start` message to its request
+it takes 2 to 3 ms on the machines of `docs/benchmarks.md`."""
 HOLD_ROWS = 64
 """Rows that may step beyond which a step does not wait: it takes longer then, and the GPU has no time to spare."""
 
@@ -77,7 +77,7 @@ class JointSteps:
     def hold_s(self, expected_s: float, now_s: float) -> float:
         """Returns the seconds for which a step that is due still waits for an utterance that is about to begin.
 
-        `expected_s`: when the slot was taken of the newest that is. However many are, a step waits `HOLD_S` at most.
+        `expected_s`: since when the newest is expected. However many there are, a step waits `HOLD_S` at most.
         """
         if expected_s + HOLD_S <= now_s:
             return 0.0

@@ -18,6 +18,9 @@ from .frame_rows import FrameRowScheduling
 from .joint_steps import JointSteps, Ready
 from .shared_prefixes import SharedPrefixScheduling
 
+_END_MARGIN_S = 0.0003
+"""The loop waits for the end of a step from this long before it is expected, so that the end is seen, and measured."""
+
 
 class JustInTimeScheduling(CreditScheduling):
     """Schedules each step as late as possible; vLLM takes in new requests between the wait and the `schedule` call."""
@@ -37,13 +40,13 @@ class JustInTimeScheduling(CreditScheduling):
         if (wait_s := order_wait_s(self._timer, time.monotonic())) > 0:
             time.sleep(wait_s)
         while not (found := super().has_requests()):
-            wait_s = min(step_end_s(self._timer), self.wake_s) - time.monotonic()
+            wait_s = min(step_end_s(self._timer) - _END_MARGIN_S, self.wake_s) - time.monotonic()
             if wait_s <= 0 or not self.wait_for_notification(wait_s):
                 break
         return found
 
     def _has_work(self) -> bool:
-        self.wake_s, self._newest_expected_s = math.inf, float(self._expected_s.max()) or -math.inf
+        self.wake_s, self._newest_expected_s = math.inf, float(self._expected_s.max())
         return super()._has_work()
 
     def _may_admit(self) -> bool:

@@ -23,8 +23,8 @@ from voxgate.pipeline.talker.vllm.scheduler.joint_steps import JointSteps, Ready
 
 FRAMES = 63
 FIRST, AHEAD = 8, 25
-LEAD_S = 0.0018
-"""Time from the moment an utterance's slot is taken to its request."""
+LEAD_S = 0.0022
+"""Time from the `start` message of an utterance to its request."""
 SOON = 8
 """Utterances that are looked at for one that is about to begin."""
 SEEDS = (1, 2, 3)

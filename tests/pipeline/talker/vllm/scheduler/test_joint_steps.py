@@ -71,12 +71,13 @@ def test_step_does_not_wait_for_it_longer_than_for_the_others(steps: JointSteps)
 
 
 def test_step_waits_once_however_many_utterances_are_about_to_begin(steps: JointSteps) -> None:
-    for ms in range(3):
-        assert steps.wait_s(Ready(5, 1), 1 + ms / 1000, 1 + ms / 1000) == pytest.approx(HOLD_S - ms / 1000)
-        assert chosen(steps, 1 + ms / 1000, 1, expected_s=1 + ms / 1000) == []
-    assert steps.wait_s(Ready(5, 1), 1.003, 1.003) == 0.0
-    assert chosen(steps, 1.003, 1, expected_s=1.003) == [0]
-    assert steps.wait_s(Ready(5, 1), 1.004, 1.003) == pytest.approx(HOLD_S - 0.001)
+    for waited_s in (0.0, HOLD_S / 2, HOLD_S - 0.001):
+        assert steps.wait_s(Ready(5, 1), 1 + waited_s, 1 + waited_s) == pytest.approx(HOLD_S - waited_s)
+        assert chosen(steps, 1 + waited_s, 1, expected_s=1 + waited_s) == []
+    now_s = 1 + HOLD_S
+    assert steps.wait_s(Ready(5, 1), now_s, now_s) == 0.0
+    assert chosen(steps, now_s, 1, expected_s=now_s) == [0]
+    assert steps.wait_s(Ready(5, 1), now_s + 0.001, now_s) == pytest.approx(HOLD_S - 0.001)
 
 
 def test_step_waits_as_long_where_none_was_ready_meanwhile(steps: JointSteps) -> None:

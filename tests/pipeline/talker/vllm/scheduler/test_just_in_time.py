@@ -11,7 +11,7 @@ from voxgate.pipeline.ipc.slot_tables import Field
 from voxgate.pipeline.step_times import MIN_SAMPLES, ORDER_MARGIN_S
 from voxgate.pipeline.talker.vllm.scheduler import credit, joint_steps, just_in_time
 from voxgate.pipeline.talker.vllm.scheduler.joint_steps import HOLD_S, JOINT_INTERVAL_S, SPARE_FRAMES
-from voxgate.pipeline.talker.vllm.scheduler.just_in_time import JustInTimeScheduling
+from voxgate.pipeline.talker.vllm.scheduler.just_in_time import _END_MARGIN_S, JustInTimeScheduling
 
 from .scheduler_harness import PREFIX, SHAPE, FakeRequest, Order, PlainScheduler, SchedulerHarness, run_generations
 
@@ -50,8 +50,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture(autouse=True)
-def all_paced(harness: SchedulerHarness) -> None:
+def all_paced_and_none_expected(harness: SchedulerHarness) -> None:
     harness.tables.control[:, Field.PACED] = 1
+    harness.tables.expected_s[:] = -math.inf
 
 
 def test_utterances_with_audio_to_spare_step_together(
@@ -76,7 +77,7 @@ def test_no_step_is_scheduled_while_an_utterance_is_about_to_begin(
     assert not scheduler.has_requests()
     assert scheduler.wake_s == 0.5 + HOLD_S
     assert scheduler.schedule() == []
-    harness.tables.expected_s[3] = 0
+    harness.tables.control[0, Field.HEARD] = 20
     assert scheduler.has_requests()
     assert scheduler.schedule() == ["a"]
 
@@ -218,7 +219,7 @@ def under_way(scheduler: JustInTimePlainScheduler, clock: Clock, harness: Schedu
 def test_utterance_that_begins_while_a_step_runs_is_scheduled_behind_it(
     harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock
 ) -> None:
-    launched_s, waits = clock.now_s, []
+    waits = []
 
     def wait(seconds: float) -> bool:
         waits.append(seconds)
@@ -229,8 +230,7 @@ def test_utterance_that_begins_while_a_step_runs_is_scheduled_behind_it(
 
     scheduler.wait_for_notification = wait
     assert scheduler.has_requests()
-    ordered_s = launched_s + 0.010 - 0.001 - ORDER_MARGIN_S
-    assert waits == pytest.approx([launched_s + 0.010 - ordered_s - 0.0002 * at for at in range(2)])
+    assert waits == pytest.approx([0.001 + ORDER_MARGIN_S - _END_MARGIN_S - 0.0002 * at for at in range(2)])
     assert scheduler.schedule() == ["a"]
 
 
@@ -245,7 +245,7 @@ def test_loop_goes_on_at_the_end_of_the_step_under_way(
 
     scheduler.wait_for_notification = wait
     assert not scheduler.has_requests()
-    assert clock.now_s == pytest.approx(launched_s + 0.010)
+    assert clock.now_s == pytest.approx(launched_s + 0.010 - _END_MARGIN_S)
     scheduler.update_from_output(under_way, None)
     scheduler.wait_for_notification = lambda _: pytest.fail("no step is under way")
     assert not scheduler.has_requests()
