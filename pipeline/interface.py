@@ -425,7 +425,7 @@ class Synthesizer(Protocol):
         """Processes a text as for `request`, so that patterns are compiled before the first utterance."""
 
     def expect_utterance(self) -> None:
-        """An utterance begins within milliseconds, probably: the engine may begin no work that delays it."""
+        """An utterance will probably begin within milliseconds: the engine may delay other work by a few of them."""
 
     def prepare(self, request: SpeechRequest, beginning: str = "") -> PreparedSpeech:
         """Does of `open` what needs no slot, and reads the beginning of the text. Holds nothing to be released.

@@ -115,7 +115,6 @@ class UtteranceFactory:
         Raises EngineNotReady, UnknownVoice, UnknownLanguage, UnsupportedOption, UnsupportedFormat, BadMessage.
         """
         self._check_ready()
-        self.synthesizer.expect_utterance()
         settings = self.settings
         request = message.request(self.default_voice, normalise=settings.normalise, trim_silence=settings.trim_silence)
         self._check(request)
@@ -126,6 +125,7 @@ class UtteranceFactory:
             encoder = self.encoder_factory(audio_format)
         except FormatError as refused:
             raise UnsupportedFormat(str(refused), param=f"format.{refused.param}") from refused
+        self.synthesizer.expect_utterance()
         utterance = ServerUtterance(
             message.utterance,
             number,

@@ -21,8 +21,6 @@ from typing import Any
 
 from .peer_credentials import is_same_user
 
-POLL_S = 0.0001
-"""Interval of looking for a notification in waits that may be shorter than a millisecond, which epoll rounds up to."""
 SPIN_S = 0.002
 """Seconds after a notification in which the loop polls instead of sleeping: another is likely, and waking is slow."""
 BACKLOG = 128
@@ -206,26 +204,30 @@ class WakeupQueue:
             if now_s >= wake_s:
                 return self._wakeup_item
             sleep_s = 0.0 if now_s - self._notified_s < SPIN_S else wake_s - now_s
-            for descriptor, _ in self._poll.poll(sleep_s if sleep_s < math.inf else None):
-                if descriptor == self._item_event:
-                    with suppress(BlockingIOError):
-                        os.eventfd_read(self._item_event)
-                elif self._listener.read():
-                    self._notified_s = time.monotonic()
-                    self._items.append(self._wakeup_item)
+            if self._look(sleep_s if sleep_s < math.inf else None):
+                self._items.append(self._wakeup_item)
         return self._items.popleft()
 
     def wait(self, seconds: float) -> bool:
-        """Waits for a notification, at most `seconds`; False as soon as there is an item, which `get` returns."""
+        """Waits `seconds`, or until a notification, and returns True; returns False as soon as there is an item."""
         end_s = time.monotonic() + seconds
         while not self._items:
-            if any(descriptor != self._item_event and self._listener.read() for descriptor, _ in self._poll.poll(0)):
-                self._notified_s = time.monotonic()
+            if self._look(max(0.0, end_s - time.monotonic())) or time.monotonic() >= end_s:
                 return True
-            if (left_s := end_s - time.monotonic()) <= 0:
-                return True
-            time.sleep(min(POLL_S, left_s))
         return False
+
+    def _look(self, seconds: float | None) -> bool:
+        """Waits for something to read, at most `seconds`, and reads it; returns whether it was a notification."""
+        # epoll itself would round the time up to a millisecond.
+        select.select([self._poll], [], [], seconds)
+        notified = False
+        for descriptor, _ in self._poll.poll(0):
+            if descriptor == self._item_event:
+                with suppress(BlockingIOError):
+                    os.eventfd_read(self._item_event)
+            elif self._listener.read():
+                self._notified_s, notified = time.monotonic(), True
+        return notified
 
     def get_nowait(self) -> Any:
         """`get` without waiting."""

@@ -66,6 +66,8 @@ def test_order_does_not_wait_unless_exactly_one_step_is_in_flight() -> None:
     began_s = engine.run(8, 0.005)
     engine.order(began_s)
     assert engine.wait_s(began_s) == 0
+    engine.launch(began_s + 0.001)
+    assert engine.wait_s(began_s + 0.001) == 0
     engine.finish(began_s + 0.005)
     engine.finish(began_s + 0.010)
     assert engine.wait_s(began_s + 0.010) == 0

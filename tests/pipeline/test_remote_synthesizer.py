@@ -146,6 +146,15 @@ async def test_wake_reaches_engine_without_speech_process() -> None:
             talker.lose("the test is over")
 
 
+async def test_utterance_is_expected_in_the_engines_tables() -> None:
+    async with attach_scene() as scene:
+        scene.voice.expect_utterance()  # before it is attached
+        scene.attach()
+        await until(lambda: scene.attached == [True])
+        scene.voice.expect_utterance()
+        assert scene._tables.expected_s.nonzero()[0].tolist() == [1]
+
+
 async def test_malformed_report_detaches_and_next_attachment_restores() -> None:
     async with attach_scene() as scene:
         scene.attach()

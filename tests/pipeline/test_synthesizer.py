@@ -67,6 +67,15 @@ def test_opening_before_start_raises_engine_not_ready(synthesizer: QwenSynthesiz
         synthesizer.open(SpeechRequest(voice="heart"))
 
 
+def test_engine_expects_an_utterance_once_it_runs(synthesizer: QwenSynthesizer) -> None:
+    synthesizer.expect_utterance()
+    expected: list[None] = []
+    talker = SimpleNamespace(expect_utterance=lambda: expected.append(None))
+    synthesizer._processes = SimpleNamespace(talker=talker)  # type: ignore[assignment]  # a fake
+    synthesizer.expect_utterance()
+    assert len(expected) == 1
+
+
 async def test_closing_before_start_is_allowed(synthesizer: QwenSynthesizer) -> None:
     await synthesizer.close()
     assert synthesizer.state is EngineState.DEAD

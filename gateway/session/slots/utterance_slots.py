@@ -52,7 +52,6 @@ class UtteranceSlots:
 
         `message_id`: of the client's message that made it ask.
         """
-        self._factory.synthesizer.expect_utterance()
         try:
             ticket = self._admission.enqueue(
                 self._caller,
@@ -65,6 +64,7 @@ class UtteranceSlots:
         else:
             utterance.enqueue(ticket, now_s)
             if ticket.pending and utterance.speech is None:
+                self._factory.synthesizer.expect_utterance()
                 self._factory.prepare_speech(utterance)
             self._follow_ticket(utterance, ticket, now_s)
         return not utterance.ended
@@ -94,6 +94,7 @@ class UtteranceSlots:
             self._effects.send(QueuedMessage(utterance=utterance.name, position=position, eta_ms=eta_ms))
 
     def _admit(self, utterance: ServerUtterance, ticket: Ticket, now_s: float) -> None:
+        self._factory.synthesizer.expect_utterance()
         try:
             speech = self._factory.speech(utterance, ticket)
             started = utterance.admit(speech)

@@ -12,6 +12,7 @@ lists, and extend `proven.py`.
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -394,19 +395,24 @@ def install_wakeup_queue(address_of: Callable[[Any], str]) -> None:
 
 
 class _LoopTime:
-    """Python's `time` without sleep."""
+    """Python's `time`, whose `sleep` returns at once, except when called twice within that time."""
+
+    def __init__(self) -> None:
+        self._asked_s = -math.inf
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
-    def sleep(self, _: float) -> None:
-        time.sleep(0)
+    def sleep(self, seconds: float) -> None:
+        if time.monotonic() - self._asked_s < seconds:
+            time.sleep(seconds)
+        self._asked_s = time.monotonic()
 
 
 def spare_loop_sleep() -> None:
-    """Has vLLM's engine loop not sleep, in the engine's process.
+    """Has vLLM's engine loop not sleep behind a step, in the engine's process.
 
-    It sleeps for a millisecond behind each step during which no other was scheduled, also where one has become due.
+    It sleeps for a millisecond where a step ended, none was scheduled behind it, and one is due now.
     """
     from vllm.v1.engine import core
 

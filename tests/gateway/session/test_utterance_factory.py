@@ -27,6 +27,7 @@ def factory(*voices: VoiceInfo) -> UtteranceFactory:
         voices={voice.name: voice for voice in voices},
         default_voice=voices[0].name if voices else "",
         max_characters=1000,
+        expect_utterance=lambda: None,
     )
     return UtteranceFactory(Settings(), model, PacketEncoder)  # type: ignore[arg-type]  # only the attributes used here
 

@@ -12,6 +12,8 @@ from fakes.waiting import DEADLINE_S, block_until
 from voxgate.pipeline.ipc import wakeup
 from voxgate.pipeline.ipc.wakeup import SPIN_S, WakeupListener, WakeupQueue, WakeupSender
 
+NEVER_S = 100_000.0
+
 
 @pytest.fixture
 def address() -> str:
@@ -105,16 +107,15 @@ def test_queue_polls_for_a_moment_after_notification(address: str, monkeypatch: 
     now_s, looks = [100.0], []
     queued, sender = WakeupQueue(address, "wake up"), WakeupSender(address)
 
-    class Poll:
-        def poll(self, timeout: float | None) -> list[tuple[int, int]]:
-            looks.append(timeout)
-            now_s[0] += SPIN_S / 4
-            if timeout is None:
-                sender.notify()
-            return found.poll(timeout)
+    def look(seconds: float | None) -> bool:
+        looks.append(seconds)
+        now_s[0] += SPIN_S / 4
+        if seconds is None:
+            sender.notify()
+        return WakeupQueue._look(queued, seconds)
 
     monkeypatch.setattr(wakeup.time, "monotonic", lambda: now_s[0])
-    found, queued._poll = queued._poll, Poll()
+    monkeypatch.setattr(queued, "_look", look)
     assert [queued.get(), queued.get()] == ["wake up", "wake up"]
     assert looks == [None, 0, 0, 0, 0, None]
 
@@ -125,33 +126,47 @@ def test_queue_returns_the_wakeup_item_at_the_moment_that_it_is_given(
     now_s, looks = [100.0], []
     queued = WakeupQueue(address, "wake up", lambda: 100.02)
 
-    class Poll:
-        def poll(self, timeout: float) -> list[tuple[int, int]]:
-            looks.append(timeout)
-            now_s[0] += timeout
-            return []
+    def look(seconds: float) -> bool:
+        looks.append(seconds)
+        now_s[0] += seconds
+        return False
 
     monkeypatch.setattr(wakeup.time, "monotonic", lambda: now_s[0])
-    queued._poll = Poll()
+    monkeypatch.setattr(queued, "_look", look)
     assert queued.get() == "wake up"
     assert looks == [pytest.approx(0.02)]
     queued.put_nowait("item")
     assert queued.get() == "item", "what was put in comes first"
 
 
-def test_wait_ends_with_a_notification_or_its_time(address: str) -> None:
+def test_wait_ends_with_a_notification_which_polling_follows(address: str) -> None:
     queued, sender = WakeupQueue(address, "wake up"), WakeupSender(address)
-    sender.notify()
-    assert queued.wait(DEADLINE_S)
-    assert queued.wait(0.0)
+    threading.Timer(0.01, sender.notify).start()
+    assert queued.wait(NEVER_S)
+    assert queued._notified_s > 0, "the loop polls from now on"
     with pytest.raises(queue.Empty):
         queued.get_nowait()
     sender.close()
 
 
+def test_wait_ends_with_its_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, looks = [100.0], []
+    queued = WakeupQueue(address, "wake up")
+
+    def look(seconds: float) -> bool:
+        looks.append(seconds)
+        now_s[0] += seconds / 2 if len(looks) == 1 else seconds  # the first look found an old event of an item
+        return False
+
+    monkeypatch.setattr(wakeup.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(queued, "_look", look)
+    assert queued.wait(0.002)
+    assert looks == pytest.approx([0.002, 0.001])
+
+
 def test_wait_ends_with_an_item_and_leaves_it(address: str) -> None:
     queued = WakeupQueue(address, "wake up")
     threading.Timer(0.01, queued.put_nowait, ["item"]).start()
-    assert not queued.wait(DEADLINE_S)
-    assert not queued.wait(DEADLINE_S)
+    assert not queued.wait(NEVER_S)
+    assert not queued.wait(NEVER_S)
     assert queued.get() == "item"

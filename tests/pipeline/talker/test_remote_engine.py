@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import astuple
@@ -74,7 +75,9 @@ async def test_generation_runs_through_speech_process_and_gets_its_frames() -> N
 
 async def test_utterance_is_expected_by_process() -> None:
     async with attached() as attachment:
+        began_s = time.monotonic()
         attachment.engine.expect_utterance()
+        assert began_s <= attachment.tables.expected_s[PROCESS] <= time.monotonic()
         assert attachment.tables.expected_s.nonzero()[0].tolist() == [PROCESS]
 
 

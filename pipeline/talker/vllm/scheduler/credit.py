@@ -137,7 +137,9 @@ class CreditScheduling(_SchedulerBase):
         if not super().has_requests():
             return False
         waiting = self.get_num_unfinished_requests() - len(self.running)
-        if self.has_finished_requests() or (waiting > len(self._preempted()[1]) and self._may_admit()):
+        # Ended requests reach vLLM's worker with the next step; one for them alone would wait for a step under way.
+        ended = self.has_finished_requests() and not self._timer.in_flight
+        if ended or (waiting > len(self._preempted()[1]) and self._may_admit()):
             return True
         # Those that stepped last come last, and mostly go on.
         likely, others = self.running[-_LIKELY_READY:], self.running[:-_LIKELY_READY]

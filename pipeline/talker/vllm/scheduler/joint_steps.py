@@ -21,7 +21,7 @@ JOINT_INTERVAL_S = 0.02
 """Longest time between two joint steps: half of the 40 ms after which another group of utterances gets credit, for two
 frames of each (`pipeline/credit.py`)."""
 HOLD_S = 0.004
-"""Longest time for which a step waits for an utterance that is about to begin: from its `start` message to its request
+"""Longest time for which one step waits for utterances that are about to begin: from a `start` message to its request
 it takes 2 to 3 ms on the machines of `docs/benchmarks.md`."""
 HOLD_ROWS = 64
 """Rows that may step beyond which a step does not wait: it takes longer then, and the GPU has no time to spare."""
@@ -57,8 +57,8 @@ class JointSteps:
         """When those with audio to spare step at the latest, if they may."""
         self._was_small = False
         """Whether some were left out of the last step because another began."""
-        self._held_s = math.inf
-        """Since when a step has waited for an utterance that is about to begin."""
+        self._held_s = self._asked_s = -math.inf
+        """Since when the present step waits for an utterance that is about to begin, and when that was last asked."""
 
     def wait_s(self, ready: Ready, now_s: float, expected_s: float = -math.inf) -> float:
         """Returns the seconds until a step is due for the generations that are `ready`.
@@ -66,7 +66,6 @@ class JointSteps:
         0 for a step that is due, infinity where none is ready. `expected_s`: as for `hold_s`.
         """
         if not ready.all:
-            self._held_s = math.inf
             return math.inf
         due = ready.urgent or ready.all >= SMALL_STEP
         wait_s = 0.0 if due else max(0.0, self._next_s - now_s)
@@ -77,11 +76,14 @@ class JointSteps:
     def hold_s(self, expected_s: float, now_s: float) -> float:
         """Returns the seconds for which a step that is due still waits for an utterance that is about to begin.
 
-        `expected_s`: since when the newest is expected. However many there are, a step waits `HOLD_S` at most.
+        `expected_s`: since when the newest is expected; a time to come counts for nothing. However many there are, one
+        step waits `HOLD_S` at most, and is asked for again meanwhile.
         """
-        if expected_s + HOLD_S <= now_s:
+        if not now_s - HOLD_S < expected_s <= now_s:
             return 0.0
-        self._held_s = min(self._held_s, now_s)
+        if now_s - self._asked_s > 2 * HOLD_S:  # another step, or the first since one was scheduled
+            self._held_s = now_s
+        self._asked_s = now_s
         return max(0.0, min(expected_s, self._held_s) + HOLD_S - now_s)
 
     def choose(
@@ -101,7 +103,7 @@ class JointSteps:
         begins |= bool((ahead < 0).any())
         if not begins and self.wait_s(Ready.of(ahead, paced), now_s, expected_s):
             return np.zeros(0, np.int64)
-        self._held_s = math.inf
+        self._asked_s = -math.inf
         if begins and len(ahead) > SMALL_STEP and not self._was_small:
             self._was_small = True
             patient = has_spare(ahead, paced)

@@ -29,7 +29,7 @@ class JustInTimeScheduling(CreditScheduling):
         super().__init__(vllm_config, *args, **kwargs)
         self._joint_steps = JointSteps()
         self._newest_expected_s = -math.inf
-        """Since when the newest of the utterances that are about to begin is expected; read once for each step."""
+        """Since when the newest of the utterances that are about to begin is expected; read at every look for work."""
 
     def has_requests(self) -> bool:
         """Waits until the next step has to be scheduled, then answers.
@@ -52,7 +52,7 @@ class JustInTimeScheduling(CreditScheduling):
     def _may_admit(self) -> bool:
         """As in the base class; prompts that are computed ahead do not delay an utterance that is about to begin."""
         now_s = time.monotonic()
-        if any(request.prompt_token_ids[0] < self._slots for request in self.waiting):
+        if self._has_new() or self._preempted()[0]:
             return True
         hold_s = self._joint_steps.hold_s(self._newest_expected_s, now_s)
         self.wake_s = min(self.wake_s, now_s + hold_s)

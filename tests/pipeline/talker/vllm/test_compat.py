@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from voxgate.pipeline.errors import EngineError
-from voxgate.pipeline.talker.vllm import compat
+from voxgate.pipeline.talker.vllm import compat, plugin
 from voxgate.pipeline.talker.vllm.proven import PROVEN, RequiredNames, SourceTree
 
 ROOT = Path(__file__).parents[4]
@@ -188,11 +190,37 @@ def test_names_are_found_in_source(name: str, found: bool, tmp_path: Path) -> No
     assert SourceTree(root).defines(name) is found
 
 
-def test_loop_does_not_sleep_behind_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_sleeps_only_where_it_asks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.v1.engine import core
 
+    now_s, slept = [100.0], []
     monkeypatch.setattr(core, "time", time)
     compat.spare_loop_sleep()
-    began_s = core.time.monotonic()
-    core.time.sleep(3600)
-    assert core.time.monotonic() - began_s < 60
+    monkeypatch.setattr(
+        compat, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=slept.append, time=lambda: 7.0)
+    )
+    for at_s in (100.0, 100.002, 100.0025, 100.0035):
+        now_s[0] = at_s
+        core.time.sleep(0.001)
+    assert slept == [0.001]
+    assert core.time.time() == 7.0, "everything else is Python's"
+
+
+def test_engine_process_gets_the_queue_and_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.engine import core
+
+    class Process:
+        scheduler = SimpleNamespace(wake_s=0.0)
+        vllm_config = "configuration"
+
+        def process_input_sockets(self) -> None: ...
+
+    monkeypatch.setattr(core, "time", time)
+    monkeypatch.setattr(core, "EngineCoreProc", Process)
+    monkeypatch.setattr(plugin, "_wakeup_address", lambda config: f"voxgate-test-{config}-{uuid.uuid4().hex}")
+    plugin.register()
+    process = Process()
+    process.process_input_sockets()
+    assert process.input_queue.get()[1] is None  # type: ignore[attr-defined]  # set by the replacement
+    assert process.scheduler.wait_for_notification(0.0)
+    assert core.time is not time

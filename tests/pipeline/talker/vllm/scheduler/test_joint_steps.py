@@ -80,10 +80,14 @@ def test_step_waits_once_however_many_utterances_are_about_to_begin(steps: Joint
     assert steps.wait_s(Ready(5, 1), now_s + 0.001, now_s) == pytest.approx(HOLD_S - 0.001)
 
 
-def test_step_waits_as_long_where_none_was_ready_meanwhile(steps: JointSteps) -> None:
+def test_step_waits_as_long_where_another_has_ended_without_being_scheduled(steps: JointSteps) -> None:
     assert steps.wait_s(Ready(1, 1), 1.0, 1.0) == pytest.approx(HOLD_S)
-    assert steps.wait_s(Ready(), 1.001, 1.0) == math.inf
     assert steps.wait_s(Ready(1, 1), 1.1, 1.1) == pytest.approx(HOLD_S)
+
+
+@pytest.mark.parametrize("expected_s", [1.001, math.inf, math.nan, -math.inf, 0.0])
+def test_times_to_come_and_past_count_for_nothing(steps: JointSteps, expected_s: float) -> None:
+    assert steps.wait_s(Ready(1, 1), 1.0, expected_s) == 0.0
 
 
 def test_step_that_begins_an_utterance_does_not_wait_for_another(steps: JointSteps) -> None:

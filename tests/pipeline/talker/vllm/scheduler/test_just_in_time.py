@@ -55,6 +55,25 @@ def all_paced_and_none_expected(harness: SchedulerHarness) -> None:
     harness.tables.expected_s[:] = -math.inf
 
 
+@pytest.fixture
+def under_way(scheduler: JustInTimePlainScheduler, clock: Clock, harness: SchedulerHarness) -> Order:
+    """A step of 10 ms that others like it preceded, in which an utterance with audio to spare takes part."""
+    run_generations(harness, a=20)
+
+    def launch() -> Order:
+        order: Order = scheduler.schedule()
+        clock.now_s += 0.001
+        scheduler.get_grammar_bitmask(order)
+        return order
+
+    for _ in range(MIN_SAMPLES):
+        order = launch()
+        clock.now_s += 0.010
+        scheduler.update_from_output(order, None)
+        clock.now_s += JOINT_INTERVAL_S
+    return launch()
+
+
 def test_utterances_with_audio_to_spare_step_together(
     harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock
 ) -> None:
@@ -106,6 +125,52 @@ def test_prompts_computed_ahead_wait_for_an_utterance_that_is_about_to_begin(
     assert scheduler.has_requests() == begins
     assert scheduler.wake_s == (math.inf if begins else 0.001 + HOLD_S)
     clock.now_s += HOLD_S
+    assert scheduler.has_requests()
+
+
+@pytest.mark.parametrize("prefill", [False, True])
+def test_step_comes_in_time_however_often_an_utterance_is_expected(
+    harness: SchedulerHarness,
+    scheduler: JustInTimePlainScheduler,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    prefill: bool,
+) -> None:
+    """Those looked at first may not step; then others may, or a prompt waits."""
+    monkeypatch.setattr(credit, "_LIKELY_READY", 1)
+    run_generations(harness, **({"held": 2} if prefill else {"ready": 2, "held": 2}))
+    harness.hold(0 if prefill else 1)
+    if prefill:
+        scheduler.waiting.append(FakeRequest("prompt", SHAPE.slots))
+    began_s = clock.now_s = 0.5
+    while True:
+        harness.tables.expected_s[3] = clock.now_s
+        if scheduler.has_requests():
+            break
+        assert clock.now_s < began_s + HOLD_S
+        clock.now_s += 0.001
+    assert clock.now_s == pytest.approx(began_s + HOLD_S)
+
+
+def test_prompt_waits_beside_a_preempted_utterance_that_may_not_go_on(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock
+) -> None:
+    run_generations(harness, a=20)
+    scheduler.schedule()
+    harness.hold(1)
+    scheduler.waiting += [FakeRequest("parked", 1, num_preemptions=1), FakeRequest("prompt", SHAPE.slots)]
+    harness.tables.expected_s[2] = clock.now_s = 0.001
+    assert not scheduler.has_requests()
+    assert scheduler.wake_s == 0.001 + HOLD_S
+
+
+def test_ended_requests_do_not_count_while_a_step_is_under_way(
+    scheduler: JustInTimePlainScheduler, under_way: Order
+) -> None:
+    scheduler.finished = True
+    assert not scheduler.has_requests()
+    scheduler.update_from_output(under_way, None)
     assert scheduler.has_requests()
 
 
@@ -161,7 +226,7 @@ def test_step_that_only_ends_requests_has_no_rows(
     harness: SchedulerHarness, scheduler: JustInTimePlainScheduler
 ) -> None:
     run_generations(harness, a=20)
-    scheduler.schedule()
+    scheduler.update_from_output(scheduler.schedule(), None)
     scheduler.finished = True
     assert scheduler.has_requests()
     assert scheduler.schedule() == []
@@ -194,25 +259,6 @@ def test_step_with_a_new_utterance_is_small(
     run_generations(harness, a=20, b=9, c=8)
     scheduler.waiting.append(FakeRequest("other", slot, num_preemptions=preemptions))
     assert len(scheduler.schedule()) == rows
-
-
-@pytest.fixture
-def under_way(scheduler: JustInTimePlainScheduler, clock: Clock, harness: SchedulerHarness) -> Order:
-    """A step of 10 ms that others like it preceded, in which an utterance with audio to spare takes part."""
-    run_generations(harness, a=20)
-
-    def launch() -> Order:
-        order: Order = scheduler.schedule()
-        clock.now_s += 0.001
-        scheduler.get_grammar_bitmask(order)
-        return order
-
-    for _ in range(MIN_SAMPLES):
-        order = launch()
-        clock.now_s += 0.010
-        scheduler.update_from_output(order, None)
-        clock.now_s += JOINT_INTERVAL_S
-    return launch()
 
 
 @pytest.mark.usefixtures("under_way")
