@@ -23,6 +23,9 @@ from .peer_credentials import is_same_user
 
 SPIN_S = 0.002
 """Seconds after a notification in which the loop polls instead of sleeping: another is likely, and waking is slow."""
+SELECT_DESCRIPTORS = 1024
+"""Descriptors from this number on are too large for `select`, which waits to the microsecond; epoll rounds up to a
+millisecond."""
 BACKLOG = 128
 """Connections that may wait to be accepted: more than a gateway has processes."""
 MAX_EVENTS = 16
@@ -218,10 +221,11 @@ class WakeupQueue:
 
     def _look(self, seconds: float | None) -> bool:
         """Waits for something to read, at most `seconds`, and reads it; returns whether it was a notification."""
-        # epoll itself would round the time up to a millisecond.
-        select.select([self._poll], [], [], seconds)
         notified = False
-        for descriptor, _ in self._poll.poll(0):
+        if self._poll.fileno() < SELECT_DESCRIPTORS:
+            select.select([self._poll], [], [], seconds)
+            seconds = 0.0
+        for descriptor, _ in self._poll.poll(seconds):
             if descriptor == self._item_event:
                 with suppress(BlockingIOError):
                     os.eventfd_read(self._item_event)

@@ -139,7 +139,11 @@ def test_queue_returns_the_wakeup_item_at_the_moment_that_it_is_given(
     assert queued.get() == "item", "what was put in comes first"
 
 
-def test_wait_ends_with_a_notification_which_polling_follows(address: str) -> None:
+@pytest.mark.parametrize("descriptors", [0, wakeup.SELECT_DESCRIPTORS])
+def test_wait_ends_with_a_notification_which_polling_follows(
+    address: str, monkeypatch: pytest.MonkeyPatch, descriptors: int
+) -> None:
+    monkeypatch.setattr(wakeup, "SELECT_DESCRIPTORS", descriptors)
     queued, sender = WakeupQueue(address, "wake up"), WakeupSender(address)
     threading.Timer(0.01, sender.notify).start()
     assert queued.wait(NEVER_S)
