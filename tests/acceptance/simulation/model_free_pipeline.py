@@ -99,6 +99,8 @@ class ModelFreePipeline:
         if codecs := list(self.open_speeches.values()):
             codecs[number % len(codecs)].fail(GenerationFailed("failed alone"))
 
+    def expect_utterance(self) -> None: ...
+
     def open(self, request: SpeechRequest) -> UtteranceSpeech:
         if not self._state.speaks:
             raise EngineNotReady("not ready", retry_after_ms=1000)

@@ -144,6 +144,8 @@ class ToneEngine(VoiceModel):
     def lent(self) -> int:
         return len(self._leases)
 
+    def expect_utterance(self) -> None: ...
+
     def _begin(self, prepared: PreparedUtterance, place: object) -> UtteranceSpeech:
         raise NotImplementedError("only workers open speeches")
 
