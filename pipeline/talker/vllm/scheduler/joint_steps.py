@@ -7,7 +7,7 @@ with audio to spare step together, and no step is scheduled while an utterance i
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ HOLD_ROWS = 64
 """Rows that may step beyond which a step does not wait: it takes longer then, and the GPU has no time to spare."""
 
 
-class Ready(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ready:
     """Numbers of generations that may step: all, those without audio to spare, and those that cannot wait at all."""
 
     all: int = 0
@@ -40,7 +41,7 @@ class Ready(NamedTuple):
         urgent, pressing = (np.count_nonzero(~has_spare(ahead, paced, frames)) for frames in (SPARE_FRAMES, 1))
         return cls(len(ahead), int(urgent), int(pressing))
 
-    def __add__(self, other: Ready) -> Ready:  # type: ignore[override]  # numbers are added, not joined
+    def __add__(self, other: Ready) -> Ready:
         return Ready(self.all + other.all, self.urgent + other.urgent, self.pressing + other.pressing)
 
 

@@ -45,8 +45,8 @@ def test_moment_of_the_next_step(steps: JointSteps, ready: int, urgent: int, wai
 def test_generations_are_counted_by_what_they_have_ahead() -> None:
     ahead = np.array([-1, 0, 1, SPARE_FRAMES - 1, SPARE_FRAMES, SPARE_FRAMES])
     paced = np.array([True, True, True, True, True, False])
-    assert Ready.of(ahead, paced) == (6, 5, 3)
-    assert Ready(1, 2, 3) + Ready(10, 20, 30) == (11, 22, 33)
+    assert Ready.of(ahead, paced) == Ready(6, 5, 3)
+    assert Ready(1, 2, 3) + Ready(10, 20, 30) == Ready(11, 22, 33)
 
 
 @pytest.mark.parametrize(
