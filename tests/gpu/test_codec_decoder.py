@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from voxgate.codecs.neural.config import DecoderConfig
+from voxgate.codecs.neural.cuda import decoder as cuda_decoder
+from voxgate.codecs.neural.cuda import tiles
 from voxgate.codecs.neural.cuda.decoder import GpuDecoder
 from voxgate.codecs.neural.cuda.layers import LayerInput, ResidualUnitWeights
-from voxgate.codecs.neural.cuda.tiles import ChipLimits
+from voxgate.codecs.neural.cuda.tiles import ChipLimits, ConvTile, conv_tile
 from voxgate.codecs.neural.decoder import CodecDecoder
 from voxgate.codecs.neural.weights import random_tensors
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.codec import gpu_worker
-from voxgate.pipeline.codec.gpu_worker import load_gpu_decoder, matches_reference
+from voxgate.pipeline.codec.gpu_worker import MIN_SNR_DB, load_gpu_decoder, matches_reference, snr_db
 from voxgate.pipeline.codec.residual_unit import missing_units
 
 from .test_residual_unit import reference_unit, snake
@@ -94,6 +97,31 @@ def test_fused_units_and_separate_kernels_continue_each_other(device: torch.devi
         decoder.decode(codes[row : row + 1, 1:].to(device), both[row : row + 1], 0 * fresh[:1]).cpu() for row in (0, 1)
     ]
     assert torch.allclose(torch.cat([first, torch.cat(then)], 1), loaded.decode_all(codes), atol=1e-5)
+
+
+def test_convolutions_of_many_lines_load_by_tma_and_agree(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = replace(CONFIG, latent_dim=64, decoder_dim=128)
+    loaded = CodecDecoder(wide, random_tensors(wide))
+    codes = torch.randint(32, (8, 5, 4), generator=torch.Generator().manual_seed(1))
+    monkeypatch.setattr(tiles, "LARGE_LINES", 40)
+    monkeypatch.setattr(tiles, "MANY_LINES", 150)
+    taken: list[ConvTile] = []
+
+    def noted(*sizes: Any) -> ConvTile:
+        taken.append(conv_tile(*sizes))
+        return taken[-1]
+
+    monkeypatch.setattr(cuda_decoder, "conv_tile", noted)
+    decoder = GpuDecoder(loaded, len(codes), torch.float16, device, chip=ChipLimits((9, 0), 232_448))
+    slots, fresh = torch.arange(len(codes), device=device), torch.ones(len(codes), dtype=torch.int64, device=device)
+    first = decoder.decode(codes[:, :2].to(device), slots, fresh)
+    then = decoder.decode(codes[:, 2:].to(device), slots, 0 * fresh)
+    # In each call the convolution to the decoder's width, one with a stride, and both of each unit.
+    assert {choice.tile.rows for choice in taken if choice.by_tma} == {128, 256}
+    assert sum(choice.by_tma for choice in taken) >= 8
+    assert min(map(snr_db, loaded.decode_all(codes), torch.cat([first, then], 1).cpu())) > MIN_SNR_DB
 
 
 def test_self_test_rejects_a_decoder_with_one_wrong_unit(device: torch.device) -> None:

@@ -15,13 +15,14 @@ import torch
 import triton
 from torch import Tensor
 from torch.nn.functional import embedding, gelu, linear
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ..config import KEPT_STATES
 from ..decoder import CodecDecoder
 from ..layers import ConvNext
 from ..stream_state import select_steps
 from ..transformer import rope_rotations
-from .kernels import add_rmsnorm, attend_window, convolve, depthwise_conv_norm, output_conv, swiglu
+from .kernels import add_rmsnorm, attend_window, convolve, convolve_by_tma, depthwise_conv_norm, output_conv, swiglu
 from .layers import (
     CodecLayerWeights,
     ConvNextWeights,
@@ -33,6 +34,9 @@ from .layers import (
 )
 from .tiles import ANY_CHIP, ChipLimits, conv_tile
 from .workspace import PassWorkspace, Workspace
+
+OUTPUT_STEPS = 128
+"""Steps that a program of the last convolution reads."""
 
 
 class UnitKernel(Protocol):
@@ -102,7 +106,7 @@ class GpuDecoder:
         self._blocks = [VocoderBlockWeights.of(block, dtype, device) for block in decoder.blocks]
         self._output = LayerInput.of_output(decoder.output, device)
         self._units = self._unit_stages(make_unit or (lambda _unit, _next_input: None))
-        self._taps = decoder.output.taps.t().contiguous().to(device, torch.float32)
+        self._taps = decoder.output.taps.t().contiguous().to(device, dtype)
         self._bias = decoder.output.bias.to(device, torch.float32)
         self._workspaces: dict[tuple[int, int], Workspace] = {}
         self._window_workspaces: dict[tuple[int, int], Workspace] = {}
@@ -252,9 +256,10 @@ class GpuDecoder:
                 unit_input = self._unit(stage, unit_input, x, batch, workspace)
             source = unit_input
         pcm = torch.empty(batch.rows, steps, dtype=torch.float32, device=self.device)
-        output_conv[(triton.cdiv(steps, 64), batch.rows)](
+        output_conv[(triton.cdiv(steps, OUTPUT_STEPS - self._output.reach), batch.rows)](
             source, self._taps, self._bias, pcm, steps, batch.rows, INPUTS=self._output.channels,
-            TAPS=self._output.reach + 1, SPAN=triton.next_power_of_2(self._output.channels), STEPS=64,
+            TAPS=self._output.reach + 1, SPAN=max(16, triton.next_power_of_2(self._output.channels)),
+            STEPS=OUTPUT_STEPS,
         )  # fmt: skip  # one argument list
         return pcm
 
@@ -306,15 +311,27 @@ class GpuDecoder:
         buffer, next_input = (None, None) if output is None else output
         snake = (None, None) if next_input is None or next_input.snake is None else next_input.snake
         width = conv.stride * conv.channels
-        tile = conv_tile(conv.input.channels, conv.taps, conv.stride, width, lines)
-        tile = tile.fitted(self._chip, source.element_size())
-        convolve[(triton.cdiv(width, tile.columns), triton.cdiv(lines, tile.rows))](
-            source, conv.weight, conv.bias, residual, buffer, *snake, lines, batch.rows, conv.dilation,
+        arguments = (
+            conv.bias, residual, buffer, *snake, lines, batch.rows, conv.dilation,
             0 if next_input is None else next_input.reach,
-            INPUTS=conv.input.channels, TAPS=conv.taps, CHANNELS=conv.channels, STRIDE=conv.stride, ADD=add,
-            STORE=residual is not None, OUTPUT=buffer is not None, SNAKE=snake[0] is not None, LINES=tile.rows,
-            COLUMNS=tile.columns, SPAN=tile.span, FAST=self.fast_sine, num_warps=tile.warps,
-            num_stages=tile.stages,
+        )  # fmt: skip  # one argument list
+        constants = {
+            "INPUTS": conv.input.channels, "TAPS": conv.taps, "CHANNELS": conv.channels, "STRIDE": conv.stride,
+            "ADD": add, "STORE": residual is not None, "OUTPUT": buffer is not None, "SNAKE": snake[0] is not None,
+            "FAST": self.fast_sine,
+        }  # fmt: skip  # one mapping
+        choice = conv_tile(conv.input.channels, conv.taps, conv.stride, width, lines, self._chip, source.element_size())
+        tile = choice.tile
+        kernel, operands = convolve, (source, conv.weight)
+        if choice.by_tma:
+            kernel = convolve_by_tma
+            operands = (
+                TensorDescriptor.from_tensor(source.view(-1, conv.input.channels), [tile.rows, tile.span]),
+                TensorDescriptor.from_tensor(conv.weight, [tile.span, tile.columns]),
+            )
+        kernel[(triton.cdiv(width, tile.columns), triton.cdiv(lines, tile.rows))](
+            *operands, *arguments, **constants, LINES=tile.rows, COLUMNS=tile.columns, SPAN=tile.span,
+            num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip  # one argument list
 
 

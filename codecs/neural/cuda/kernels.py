@@ -32,6 +32,39 @@ def _snake(x, frequency, gain, FAST: tl.constexpr):
     return x + gain * sine * sine
 
 
+@triton.jit
+def _store_tile(
+    value, at, columns, bias, residual, output, frequency, gain, lines, rows, history_steps,
+    CHANNELS: tl.constexpr, STRIDE: tl.constexpr, ADD: tl.constexpr, STORE: tl.constexpr, OUTPUT: tl.constexpr,
+    SNAKE: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """The end of a convolution: takes `value`, the products of lines `at` and `columns`; the rest as of `convolve`."""
+    real = columns < STRIDE * CHANNELS
+    value += tl.load(bias + columns, mask=real, other=0.0)[None, :]
+    if STRIDE == 1:
+        channel = columns
+        place = at.to(tl.int64)[:, None] * CHANNELS + columns[None, :]
+    else:
+        phase, channel = columns // CHANNELS, columns % CHANNELS
+        step, row = at // rows, at % rows
+        line = ((step * STRIDE)[:, None] + phase[None, :]) * rows + row[:, None]
+        place = line.to(tl.int64) * CHANNELS + channel[None, :]
+    mask = (at[:, None] < lines) & real[None, :]
+    if ADD:
+        value += tl.load(residual + place, mask=mask, other=0.0)
+    if STORE:
+        tl.store(residual + place, value, mask=mask)
+    if OUTPUT:
+        if SNAKE:
+            value = _snake(
+                value,
+                tl.load(frequency + channel, mask=real, other=0.0)[None, :],
+                tl.load(gain + channel, mask=real, other=0.0)[None, :],
+                FAST,
+            )
+        tl.store(output + history_steps * rows * CHANNELS + place, value.to(output.dtype.element_ty), mask=mask)
+
+
 @_jit
 def convolve(
     source, weight, bias, residual, output, frequency, gain, lines, rows, dilation, history_steps,
@@ -72,26 +105,35 @@ def convolve(
                 tap_weights_at, mask=(inputs[:, None] < INPUTS) & (columns[None, :] < WIDTH), other=0.0
             )
         value = tl.dot(tap_lines, tap_weights, value, input_precision="ieee")
-    real = columns < WIDTH
-    value += tl.load(bias + columns, mask=real, other=0.0)[None, :]
-    phase, channel = columns // CHANNELS, columns % CHANNELS
-    step, row = at // rows, at % rows
-    line = ((step * STRIDE)[:, None] + phase[None, :]) * rows + row[:, None]
-    place = line.to(tl.int64) * CHANNELS + channel[None, :]
-    mask = (at[:, None] < lines) & real[None, :]
-    if ADD:
-        value += tl.load(residual + place, mask=mask, other=0.0)
-    if STORE:
-        tl.store(residual + place, value, mask=mask)
-    if OUTPUT:
-        if SNAKE:
-            value = _snake(
-                value,
-                tl.load(frequency + channel, mask=real, other=0.0)[None, :],
-                tl.load(gain + channel, mask=real, other=0.0)[None, :],
-                FAST,
-            )
-        tl.store(output + history_steps * rows * CHANNELS + place, value.to(output.dtype.element_ty), mask=mask)
+    _store_tile(
+        value, at, columns, bias, residual, output, frequency, gain, lines, rows, history_steps, CHANNELS, STRIDE, ADD,
+        STORE, OUTPUT, SNAKE, FAST,
+    )  # fmt: skip  # one argument list
+
+
+@_jit
+def convolve_by_tma(
+    source, weight, bias, residual, output, frequency, gain, lines, rows, dilation, history_steps,
+    INPUTS: tl.constexpr, TAPS: tl.constexpr, CHANNELS: tl.constexpr, STRIDE: tl.constexpr, ADD: tl.constexpr,
+    STORE: tl.constexpr, OUTPUT: tl.constexpr, SNAKE: tl.constexpr,
+    LINES: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip  # one argument list
+    """As `convolve`, for many lines: the chip's tensor memory accelerator (TMA) loads the operands' tiles.
+
+    `source`: tensor descriptor of [lines + reach * rows, INPUTS] in tiles of LINES by SPAN; `weight`: one of
+    [TAPS * INPUTS, STRIDE * CHANNELS] in tiles of SPAN by COLUMNS. SPAN divides INPUTS. Beyond their ends they read 0.
+    """
+    column, first = tl.program_id(0) * COLUMNS, tl.program_id(1) * LINES
+    value = tl.zeros([LINES, COLUMNS], tl.float32)
+    SLICES: tl.constexpr = INPUTS // SPAN
+    for number in range(TAPS * SLICES):
+        tap_lines = source.load([first + number // SLICES * dilation * rows, number % SLICES * SPAN])
+        value = tl.dot(tap_lines, weight.load([number * SPAN, column]), value, input_precision="ieee")
+    at, columns = first + tl.arange(0, LINES), column + tl.arange(0, COLUMNS)
+    _store_tile(
+        value, at, columns, bias, residual, output, frequency, gain, lines, rows, history_steps, CHANNELS, STRIDE, ADD,
+        STORE, OUTPUT, SNAKE, FAST,
+    )  # fmt: skip  # one argument list
 
 
 @_jit
@@ -103,9 +145,9 @@ def attend_window(
     """Attention of one row and head over its last `window` steps and the new ones, which join the stream's history.
 
     `qkv`: [STEPS, rows, 3, HEADS, DIM]; `rope`: cosine and sine, float32 [STEPS, rows, DIM / 2, 2]; `slab`: keys and
-    values, [window, 2, HEADS, DIM] at `offset` of a line of `width`; `frames`: int64 [rows], steps that the stream has
-    decoded; `out`: [STEPS, rows, HEADS, DIM]. QUERIES, SPAN, PAST: powers of two from 16 that cover STEPS, DIM and
-    `window`.
+    values, [window, 2, HEADS, DIM] at `offset` of a line of `width`, where step n of a stream is at n % window;
+    `frames`: int64 [rows], steps that the stream has decoded; `out`: [STEPS, rows, HEADS, DIM]. QUERIES, SPAN, PAST:
+    powers of two from 16 that cover STEPS, DIM and `window`.
     """
     row, head = tl.program_id(0), tl.program_id(1)
     step, channel = tl.arange(0, QUERIES), tl.arange(0, SPAN)
@@ -126,20 +168,23 @@ def attend_window(
     value = tl.load(own + HEADS * DIM + at, mask=mask, other=0.0)
     query, key = query.to(value.dtype), key.to(value.dtype)
 
-    past = tl.arange(0, PAST)
-    # A stream with fewer than `window` steps still has values of the slot's previous stream at the front.
-    known = (past < window) & (past >= window - tl.load(frames + row))
+    place = tl.arange(0, PAST)
+    decoded = tl.load(frames + row).to(tl.int32)
+    # How long ago the step in each place was, from 0. A stream with fewer than `window` steps has values of the slot's
+    # previous stream in the other places.
+    age = (decoded + window - 1 - place) % window
+    known = (place < window) & (age < decoded)
     history = slab + tl.load(slots + row) * width + offset + head * DIM + at
     past_mask = known[:, None] & (channel < DIM)[None, :]
-    past_at = history + past[:, None] * (2 * HEADS * DIM)
+    past_at = history + place[:, None] * (2 * HEADS * DIM)
     past_keys = tl.load(past_at, mask=past_mask, other=0.0)
     past_values = tl.load(past_at + HEADS * DIM, mask=past_mask, other=0.0)
 
     past_scores = tl.dot(query, tl.trans(past_keys), input_precision="ieee") * scale
-    past_scores = tl.where(known[None, :] & (past[None, :] >= step[:, None]), past_scores, float("-inf"))
+    past_scores = tl.where(known[None, :] & (age[None, :] + step[:, None] < window), past_scores, float("-inf"))
     new_scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-    age = step[:, None] - step[None, :]
-    new_scores = tl.where((age >= 0) & (age <= window), new_scores, float("-inf"))
+    lag = step[:, None] - step[None, :]
+    new_scores = tl.where((lag >= 0) & (lag <= window), new_scores, float("-inf"))
     row_max = tl.maximum(tl.max(past_scores, 1), tl.max(new_scores, 1))[:, None]
     past_scores, new_scores = tl.exp(past_scores - row_max), tl.exp(new_scores - row_max)
     attended = tl.dot(past_scores.to(value.dtype), past_values, input_precision="ieee")
@@ -147,14 +192,10 @@ def attend_window(
     attended /= (tl.sum(past_scores, 1) + tl.sum(new_scores, 1))[:, None]
     tl.store(out + line[:, None] * (HEADS * DIM) + head * DIM + at, attended.to(out.dtype.element_ty), mask=mask)
 
-    # All threads must have read the history before any of them shifts it.
+    # All threads must have read the history before any of them overwrites a part of it.
     tl.debug_barrier()
-    shifted = history + (past - STEPS)[:, None] * (2 * HEADS * DIM)
-    stored = ((past >= STEPS) & (past < window))[:, None] & (channel < DIM)[None, :]
-    tl.store(shifted, past_keys, mask=stored)
-    tl.store(shifted + HEADS * DIM, past_values, mask=stored)
-    new = history + (window - STEPS + step)[:, None] * (2 * HEADS * DIM)
-    stored = mask & (window - STEPS + step >= 0)[:, None]
+    new = history + ((decoded + step) % window)[:, None] * (2 * HEADS * DIM)
+    stored = mask & (step + window >= STEPS)[:, None]
     tl.store(new, key, mask=stored)
     tl.store(new + HEADS * DIM, value, mask=stored)
 
@@ -207,22 +248,30 @@ def output_conv(
     source, weight, bias, pcm, steps, rows,
     INPUTS: tl.constexpr, TAPS: tl.constexpr, SPAN: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """Convolution to one channel, clamped to [-1, 1]: `pcm` float32 [rows, steps]; `weight`: [TAPS, INPUTS]."""
+    """Convolution to one channel, clamped to [-1, 1]: `pcm` float32 [rows, steps]; `weight`: [TAPS, INPUTS].
+
+    Each of STEPS steps is read once and multiplied with all taps, at most 16; then each output adds the products of its
+    taps, which are in other lines. The last TAPS - 1 steps have no output here.
+    """
     row = tl.program_id(1)
-    at = tl.program_id(0) * STEPS + tl.arange(0, STEPS)
-    inputs = tl.arange(0, SPAN)
-    products = tl.zeros([STEPS, SPAN], tl.float32)
-    for tap in tl.static_range(TAPS):
-        line = (at + tap) * rows + row
-        tap_inputs = tl.load(
-            source + line.to(tl.int64)[:, None] * INPUTS + inputs[None, :],
-            mask=(at[:, None] < steps) & (inputs[None, :] < INPUTS),
-            other=0.0,
-        )
-        products += tap_inputs.to(tl.float32) * tl.load(weight + tap * INPUTS + inputs, mask=inputs < INPUTS, other=0.0)
-    value = tl.sum(products, 1)
-    value = tl.minimum(tl.maximum(value + tl.load(bias), -1.0), 1.0)
-    tl.store(pcm + row.to(tl.int64) * steps + at, value, mask=at < steps)
+    at = tl.program_id(0) * (STEPS - TAPS + 1) + tl.arange(0, STEPS)
+    inputs, tap = tl.arange(0, SPAN), tl.arange(0, 16)
+    lines = tl.load(
+        source + (at * rows + row).to(tl.int64)[:, None] * INPUTS + inputs[None, :],
+        mask=(at[:, None] < steps + TAPS - 1) & (inputs[None, :] < INPUTS),
+        other=0.0,
+    )
+    taps = tl.load(
+        weight + tap[None, :] * INPUTS + inputs[:, None],
+        mask=(tap[None, :] < TAPS) & (inputs[:, None] < INPUTS),
+        other=0.0,
+    )
+    products = tl.dot(lines, taps, input_precision="ieee")
+    own = tl.arange(0, STEPS)
+    products = tl.gather(products, tl.minimum(own[:, None] + tap[None, :], STEPS - 1), 0)
+    value = tl.sum(tl.where((tap < TAPS)[None, :], products, 0.0), 1) + tl.load(bias)
+    value = tl.minimum(tl.maximum(value, -1.0), 1.0)
+    tl.store(pcm + row.to(tl.int64) * steps + at, value, mask=(own < STEPS - TAPS + 1) & (at < steps))
 
 
 @_jit

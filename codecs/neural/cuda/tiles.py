@@ -89,11 +89,44 @@ FEW_LINES = 64
 """Lines up to which a tile has the fewest rows of a matrix instruction."""
 
 
-def conv_tile(inputs: int, taps: int, stride: int, width: int, lines: int) -> ProductTile:
-    """The tile of a convolution from `inputs` to `width` columns; the fastest on an H200 with 1, 32 and 128 streams."""
+MANY_LINES = 16_384
+"""Output lines from which a convolution of several taps has tiles of 256 lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvTile:
+    """The tile of a convolution; `by_tma`: whether the chip's tensor memory accelerator loads its operands."""
+
+    tile: ProductTile
+    by_tma: bool
+
+
+def conv_tile(
+    inputs: int, taps: int, stride: int, width: int, lines: int, chip: ChipLimits, number_bytes: int
+) -> ConvTile:
+    """The tile of a convolution from `inputs` to `width` columns, of numbers of `number_bytes`.
+
+    The fastest on an H200 with 1, 32 and 128 streams, and with the tensor memory accelerator on an H100 with 256.
+    """
+    few = lines < LARGE_LINES and lines * width < LARGE_OUTPUTS
+    # Where the accelerator was measured: a tile of fewer lines or channels takes longer to describe than to load.
+    by_tma = not few and chip.is_hopper and number_bytes == 2 and inputs % 64 == 0 and width % 32 == 0
+    tile = _tma_tile(taps, stride, lines) if by_tma else _pointer_tile(inputs, taps, stride, width, lines, few=few)
+    return ConvTile(tile.fitted(chip, number_bytes), by_tma)
+
+
+def _tma_tile(taps: int, stride: int, lines: int) -> ProductTile:
+    if taps == 1:
+        return ProductTile(128, 64, 64, 4, 3)
+    if stride > 1:
+        return ProductTile(128, 128, 64, 4, 3)
+    return ProductTile(256, 128, 64, 8, 4) if lines >= MANY_LINES else ProductTile(128, 128, 64, 4, 4)
+
+
+def _pointer_tile(inputs: int, taps: int, stride: int, width: int, lines: int, *, few: bool) -> ProductTile:
     whole = inputs % 64 == 0
     span = 64 if whole else 32
-    if lines < LARGE_LINES and lines * width < LARGE_OUTPUTS:
+    if few:
         return ProductTile(16 if lines <= FEW_LINES else 64, 32, 2 * span, 4, 4)
     if taps == 1:
         # Limited by memory bandwidth, not by products.

@@ -187,12 +187,13 @@ class GpuCodePredictor:
         self, qkv: Tensor, layer: _TransposedLayer, cache: Tensor, attended: Tensor, rows: int, group: int
     ) -> None:
         size, (keys, values) = self._size, cache
+        position = group + 1
         predictor_attention[(rows, size.kv_heads)](
-            qkv, layer.rope_cos, layer.rope_sin, keys, values, attended, 1 if group == 0 else group + 1, rows,
+            qkv, layer.rope_cos, layer.rope_sin, keys, values, attended, position, rows,
             size.norm_eps,
             SHARING=size.heads // size.kv_heads, KV=size.kv_heads, DIM=size.head_dim,
-            SPAN=triton.next_power_of_2(self._groups), LONGEST=self._groups,
-            FIRST=group == 0, PDL=self._pdl, num_warps=ATTENTION_WARPS, launch_pdl=self._pdl,
+            SPAN=triton.next_power_of_2(position), LONGEST=self._groups, FIRST=group == 0,
+            PDL=self._pdl, num_warps=ATTENTION_WARPS, launch_pdl=self._pdl,
         )  # fmt: skip  # one argument list
 
     def _linear(

@@ -168,8 +168,8 @@ def predictor_attention(
     """Attention of one row and one key-value head at `position`, whose key and value join the cache.
 
     `qkv`: [height, (SHARING * KV + 2 * KV) * DIM]; `rope_cos`, `rope_sin`: as in `FoldedLayer`; `keys`, `values`:
-    [rows, KV, LONGEST, DIM]; SPAN: the power of two from LONGEST; `out`: [height, SHARING * KV * DIM]. With FIRST two
-    positions are computed, 0 in the first `height` rows and 1 in the next `height` rows.
+    [rows, KV, LONGEST, DIM]; SPAN: a power of two from `position`; `out`: [height, SHARING * KV * DIM]. With FIRST, and
+    a SPAN of 1, two positions are computed, 0 in the first `height` rows and 1 in the next `height` rows.
     """
     pdl_launch(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
@@ -181,49 +181,42 @@ def predictor_attention(
     cache = (row * KV + head) * LONGEST * DIM
     past = tl.arange(0, SPAN)
     known = past < position
-    if not FIRST:
-        # Before the stores below: the compiler keeps a load behind a store, which would delay it.
-        at = cache + past[:, None] * DIM + channels[None, :]
-        past_keys = tl.load(keys + at, mask=known[:, None], other=0.0).to(tl.float32)
-        past_values = tl.load(values + at, mask=known[:, None], other=0.0).to(tl.float32)
-    earlier_key = tl.zeros([DIM], tl.float32)
-    earlier_value = tl.zeros([DIM], tl.float32)
     if FIRST:
         line = qkv + row * WIDTH
-        earlier_key = _norm_rope(line, rope_cos, rope_sin, HEADS + head, channels, eps, DIM).to(keys.dtype.element_ty)
-        tl.store(keys + cache + channels, earlier_key)
-        earlier_value = tl.load(line + ROTATED + head * DIM + channels)
-        tl.store(values + cache + channels, earlier_value)
+        past_key = _norm_rope(line, rope_cos, rope_sin, HEADS + head, channels, eps, DIM).to(keys.dtype.element_ty)
+        past_value = tl.load(line + ROTATED + head * DIM + channels)
+        tl.store(keys + cache + channels, past_key)
+        tl.store(values + cache + channels, past_value)
         for shared in tl.static_range(SHARING):
             # Position 0 attends to itself alone.
-            tl.store(out + (row * HEADS + head * SHARING + shared) * DIM + channels, earlier_value)
-        earlier_key = earlier_key.to(tl.float32)
-        earlier_value = earlier_value.to(tl.float32)
+            tl.store(out + (row * HEADS + head * SHARING + shared) * DIM + channels, past_value)
+        past_keys, past_values = past_key[None, :], past_value[None, :]
         row += height
-        position = 1
+    else:
+        at = cache + past[:, None] * DIM + channels[None, :]
+        past_keys = tl.load(keys + at, mask=known[:, None], other=0.0)
+        past_values = tl.load(values + at, mask=known[:, None], other=0.0)
     rope_cos += position * ROTATED
     rope_sin += position * ROTATED
     line = qkv + row * WIDTH
     key = _norm_rope(line, rope_cos, rope_sin, HEADS + head, channels, eps, DIM).to(keys.dtype.element_ty)
-    tl.store(keys + cache + position * DIM + channels, key)
     value = tl.load(line + ROTATED + head * DIM + channels)
-    tl.store(values + cache + position * DIM + channels, value)
-    key = key.to(tl.float32)
-    value = value.to(tl.float32)
+    # Weights of all queries before the first sum of values: keys and values in float32 at the same time would take
+    # twice the registers, and half as many programs would run side by side.
+    own_weights = ()
+    past_weights = ()
     for shared in tl.static_range(SHARING):
         query = _norm_rope(line, rope_cos, rope_sin, head * SHARING + shared, channels, eps, DIM)
-        own = tl.sum(query * key, 0)
-        if FIRST:
-            other = tl.sum(query * earlier_key, 0)
-            row_max = tl.maximum(own, other)
-            own = tl.exp(own - row_max)
-            other = tl.exp(other - row_max)
-            attended = (own * value + other * earlier_value) / (own + other)
-        else:
-            scores = tl.where(known, tl.sum(past_keys * query[None, :], 1), float("-inf"))
-            row_max = tl.maximum(own, tl.max(scores, 0))
-            own = tl.exp(own - row_max)
-            weights = tl.exp(scores - row_max)
-            attended = own * value + tl.sum(weights[:, None] * past_values, 0)
-            attended = attended / (own + tl.sum(weights, 0))
+        own = tl.sum(query * key.to(tl.float32), 0)
+        scores = tl.where(known, tl.sum(past_keys.to(tl.float32) * query[None, :], 1), float("-inf"))
+        row_max = tl.maximum(own, tl.max(scores, 0))
+        own_weights += (tl.exp(own - row_max),)
+        past_weights += (tl.exp(scores - row_max),)
+    for shared in tl.static_range(SHARING):
+        own, weights = own_weights[shared], past_weights[shared]
+        attended = own * value.to(tl.float32) + tl.sum(weights[:, None] * past_values.to(tl.float32), 0)
+        attended = attended / (own + tl.sum(weights, 0))
         tl.store(out + (row * HEADS + head * SHARING + shared) * DIM + channels, attended.to(out.dtype.element_ty))
+    # Behind all loads, which the compiler would keep behind them.
+    tl.store(keys + cache + position * DIM + channels, key)
+    tl.store(values + cache + position * DIM + channels, value)
