@@ -210,10 +210,10 @@ def predictor_attention(
         own = tl.sum(query * key.to(tl.float32), 0)
         scores = tl.where(known, tl.sum(past_keys.to(tl.float32) * query[None, :], 1), float("-inf"))
         row_max = tl.maximum(own, tl.max(scores, 0))
-        own_weights += (tl.exp(own - row_max),)
-        past_weights += (tl.exp(scores - row_max),)
+        own_weights += (tl.exp(own - row_max),)  # type: ignore[assignment]  # one more, as the kernel is compiled
+        past_weights += (tl.exp(scores - row_max),)  # type: ignore[assignment]  # as above
     for shared in tl.static_range(SHARING):
-        own, weights = own_weights[shared], past_weights[shared]
+        own, weights = own_weights[shared], past_weights[shared]  # type: ignore[var-annotated]  # as above
         attended = own * value.to(tl.float32) + tl.sum(weights[:, None] * past_values.to(tl.float32), 0)
         attended = attended / (own + tl.sum(weights, 0))
         tl.store(out + (row * HEADS + head * SHARING + shared) * DIM + channels, attended.to(out.dtype.element_ty))
