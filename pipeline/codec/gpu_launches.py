@@ -35,10 +35,11 @@ def codec_launches(
     """
     with META:
         loaded = CodecDecoder(config, {name: torch.empty(shape) for name, shape in tensor_shapes(config).items()})
-        units = None
-        if fallback is None and missing_units(config, chip) is None:
+        units, has_units = None, missing_units(config, chip) is None
+        if fallback is None and has_units:
             units = FusedResidualUnits({tiling: lambda *_: None for tiling in UNIT_TILINGS}, PROCESSORS)
-        decoder = GpuDecoder(loaded, slots, fallback or torch.float16, META, units, chip=chip)
+        tma = fallback is None or not has_units
+        decoder = GpuDecoder(loaded, slots, fallback or torch.float16, META, units, chip=chip, tma=tma)
         for rows, frames in captured_shapes(max_rows, max_frames):
             streams = _numbers(2, rows)
             decoder.decode(_numbers(rows, frames, decoder.codebooks), streams[0], streams[1])

@@ -83,7 +83,8 @@ def load_gpu_decoder(
         return GpuDecoder(loaded, slots, torch.float16, device, units, chip=chip)
 
     def half() -> GpuDecoder:
-        return GpuDecoder(loaded, slots, torch.float16, device, chip=chip)
+        # Behind a failed self-test without anything that may have failed it.
+        return GpuDecoder(loaded, slots, torch.float16, device, chip=chip, tma=reason is not None)
 
     def matches(decoder: GpuDecoder) -> bool:
         return matches_reference(decoder, codes, reference)

@@ -79,11 +79,14 @@ class GpuDecoder:
         device: torch.device,
         make_unit: UnitFactory | None = None,
         chip: ChipLimits = ANY_CHIP,
+        *,
+        tma: bool = True,
     ) -> None:
         """`decoder`: in float32 on the CPU; its weights are copied. `make_unit`: fused kernels of residual units.
 
-        `chip`: what the tiles must fit in.
+        `chip`: what the tiles must fit in. `tma`: whether its tensor memory accelerator may load large convolutions.
         """
+        self.tma = tma
         self._config, self.dtype, self.device, self._chip = decoder.config, dtype, device, chip
         self.fast_sine = device.type != "cpu"
         """Whether snakes take the hardware's sine, which Triton's interpreter lacks."""

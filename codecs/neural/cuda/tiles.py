@@ -102,15 +102,24 @@ class ConvTile:
 
 
 def conv_tile(
-    inputs: int, taps: int, stride: int, width: int, lines: int, chip: ChipLimits, number_bytes: int
+    inputs: int,
+    taps: int,
+    stride: int,
+    width: int,
+    lines: int,
+    chip: ChipLimits,
+    number_bytes: int,
+    *,
+    tma: bool = True,
 ) -> ConvTile:
     """The tile of a convolution from `inputs` to `width` columns, of numbers of `number_bytes`.
 
-    The fastest on an H200 with 1, 32 and 128 streams, and with the tensor memory accelerator on an H100 with 256.
+    The fastest on an H200 with 1, 32 and 128 streams, and with the tensor memory accelerator, which `tma` allows, on an
+    H100 with 256.
     """
     few = lines < LARGE_LINES and lines * width < LARGE_OUTPUTS
-    # Where the accelerator was measured: a tile of fewer lines or channels takes longer to describe than to load.
-    by_tma = not few and chip.is_hopper and number_bytes == 2 and inputs % 64 == 0 and width % 32 == 0
+    # The accelerator reads whole slices of 64 channels, and lines of a multiple of 16 bytes.
+    by_tma = tma and not few and chip.is_hopper and number_bytes == 2 and inputs % 64 == 0 and width % 8 == 0
     tile = _tma_tile(taps, stride, lines) if by_tma else _pointer_tile(inputs, taps, stride, width, lines, few=few)
     return ConvTile(tile.fitted(chip, number_bytes), by_tma)
 
