@@ -114,17 +114,25 @@ def conv_tile(
 ) -> ConvTile:
     """The tile of a convolution from `inputs` to `width` columns, of numbers of `number_bytes`.
 
-    The fastest on an H200 with 1, 32 and 128 streams, and with the tensor memory accelerator, which `tma` allows, on an
-    H100 with 256.
+    The fastest on an H200 with 1, 32 and 128 streams; with the tensor memory accelerator, which `tma` allows, on an
+    H200 with 1 and 4, and on an H100 with 256.
     """
     few = lines < LARGE_LINES and lines * width < LARGE_OUTPUTS
-    # The accelerator reads whole slices of 64 channels, and lines of a multiple of 16 bytes.
-    by_tma = tma and not few and chip.is_hopper and number_bytes == 2 and inputs % 64 == 0 and width % 8 == 0
-    tile = _tma_tile(taps, stride, lines) if by_tma else _pointer_tile(inputs, taps, stride, width, lines, few=few)
+    # The accelerator reads whole slices of the channels, and lines of a multiple of 16 bytes.
+    by_tma = tma and chip.is_hopper and number_bytes == 2 and inputs % 64 == 0 and width % 8 == 0
+    if by_tma and few:
+        # Pointers are as fast but where a product is deep.
+        by_tma = stride == 1 and taps > 1 and inputs % 128 == 0
+    if by_tma:
+        tile = _tma_tile(inputs, taps, stride, lines, few=few)
+    else:
+        tile = _pointer_tile(inputs, taps, stride, width, lines, few=few)
     return ConvTile(tile.fitted(chip, number_bytes), by_tma)
 
 
-def _tma_tile(taps: int, stride: int, lines: int) -> ProductTile:
+def _tma_tile(inputs: int, taps: int, stride: int, lines: int, *, few: bool) -> ProductTile:
+    if few:
+        return ProductTile(16 if lines <= FEW_LINES else 64, 16, 128 if inputs % 256 else 256, 4, 4)
     if taps == 1:
         return ProductTile(128, 64, 64, 4, 3)
     if stride > 1:
