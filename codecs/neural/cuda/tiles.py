@@ -89,6 +89,8 @@ FEW_LINES = 64
 """Lines up to which a tile has the fewest rows of a matrix instruction."""
 
 
+FEW_TMA_LINES = 256
+"""Output lines up to which tiles of 16 columns, whose programs read the same lines, are faster."""
 MANY_LINES = 16_384
 """Output lines from which a convolution of several taps has tiles of 256 lines."""
 
@@ -121,8 +123,8 @@ def conv_tile(
     # The accelerator reads whole slices of the channels, and lines of a multiple of 16 bytes.
     by_tma = tma and chip.is_hopper and number_bytes == 2 and inputs % 64 == 0 and width % 8 == 0
     if by_tma and few:
-        # Pointers are as fast but where a product is deep.
-        by_tma = stride == 1 and taps > 1 and inputs % 128 == 0
+        # Pointers are as fast but where a product is deep, and then where its lines are fewest.
+        by_tma = stride == 1 and taps > 1 and inputs % 128 == 0 and lines <= FEW_TMA_LINES
     if by_tma:
         tile = _tma_tile(inputs, taps, stride, lines, few=few)
     else:
