@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .config import EngineOptions
 
 GB = 10**9
-MAX_SLOTS = 1600
-"""Slots of a GPU with memory for more: on an H200 at most 1,582 listeners were measured (`docs/benchmarks.md`)."""
+MAX_SLOTS = 1792
+"""Slots of a GPU with memory for more: 1,700 listeners were measured on an H200 (`docs/benchmarks.md`)."""
 SLOT_GRANULE = 16
 """The number of slots is a multiple of it: Triton compiles kernels once more for sizes that are not."""
 SLOT_POSITIONS = 440
