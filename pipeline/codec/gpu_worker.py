@@ -28,9 +28,8 @@ from .residual_unit import FusedResidualUnits, missing_units, unit_launches
 
 log = logging.getLogger(__name__)
 
-ROWS = (1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
-"""Streams of the batches that have a graph. Rows without a stream take as long as others, and from 8 rows on a multiple
-of 8 can have fused residual units."""
+ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
+"""Streams of the batches that have a graph."""
 STREAM_PRIORITY = -1
 """Above the talker's kernels (0): a chunk is short, and a client waits for it. Graphs keep the priority."""
 MIN_SNR_DB = 40.0
