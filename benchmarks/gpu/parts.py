@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
 
 BATCHES = (1, 8, 12, 16, 32, 64, 128, 256)
-CODEC_SHAPES = (*((rows, 1) for rows in BATCHES), (1, 4), (16, 4), (16, 8), (32, 8))
-PREDICTOR_BATCHES = (*BATCHES[:4], 17, 24, *BATCHES[4:], 512)
+CODEC_SHAPES = (*((rows, 1) for rows in (1, 4, *BATCHES[1:])), (1, 4), (16, 4), (64, 4), (16, 8), (32, 8))
+PREDICTOR_BATCHES = (*BATCHES[:4], 17, 24, *BATCHES[4:7], 160, 192, 256, 512, 1024)
 LAYER_BATCHES = (1, 8, 12, 32, 64, 96, 128, 192, 256, 512)
 PAST, PAGE = 120, 16
 """Past positions of each row, and positions of a page of the KV cache, when layers are timed."""
