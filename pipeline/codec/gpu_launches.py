@@ -30,15 +30,15 @@ def codec_launches(
 ) -> None:
     """Decodes every batch shape that `GpuBatchDecoder` captures, and `first_frames` frames at once as the talker does.
 
-    By default in half precision, with fused residual units where codec and `chip` can have them. `fallback`: the
-    precision in which `load_gpu_decoder` decodes without these units after self-tests have failed.
+    By default in half precision, with fused residual units and TMA where codec and `chip` can have them. `fallback`:
+    the precision in which `load_gpu_decoder` decodes without either after self-tests have failed.
     """
     with META:
         loaded = CodecDecoder(config, {name: torch.empty(shape) for name, shape in tensor_shapes(config).items()})
-        units, has_units = None, missing_units(config, chip) is None
-        if fallback is None and has_units:
+        units = None
+        if fallback is None and missing_units(config, chip) is None:
             units = FusedResidualUnits({tiling: lambda *_: None for tiling in UNIT_TILINGS}, PROCESSORS)
-        tma = fallback is None or not has_units
+        tma = fallback is None
         decoder = GpuDecoder(loaded, slots, fallback or torch.float16, META, units, chip=chip, tma=tma)
         for rows, frames in captured_shapes(max_rows, max_frames):
             streams = _numbers(2, rows)

@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,6 +26,7 @@ from ..ipc.codec_wire import Job
 from .kept_states import KeptStates
 from .planner import CHUNK_FRAMES
 from .residual_unit import FusedResidualUnits, missing_units, unit_launches
+from .service import FEW_GPU_SLOTS
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +36,9 @@ STREAM_PRIORITY = -1
 """Above the talker's kernels (0): a chunk is short, and a client waits for it. Graphs keep the priority."""
 MIN_SNR_DB = 40.0
 """Signal-to-error ratio against float32 that half precision must reach with this checkpoint's weights to be used."""
-TEST_FRAMES, TEST_ROWS = 8, 8
-"""Size of the self-test's batch."""
+TEST_FRAMES, FEW_TEST_ROWS, TEST_ROWS = 8, 8, 16
+"""Frames of the self-test's batch, and its streams where batches are small and where they are not: enough for the
+largest tiles, and a shape that has a graph in any case."""
 
 
 def captured_shapes(max_rows: int, max_frames: int) -> list[tuple[int, int]]:
@@ -65,7 +68,7 @@ def load_gpu_decoder(
     device: torch.device,
     on_fallback: Callable[[torch.dtype], object] = lambda _: None,
 ) -> GpuDecoder:
-    """The fastest decoder whose error is inaudible with these weights: fused units, half precision, else float32.
+    """The fastest decoder whose error is inaudible: fused units, half precision with TMA, without it, else float32.
 
     `on_fallback` is called with its precision when a self-test has failed, so that it has other kernels than those of
     `codec_launches` by default. Raises CodecFormatError.
@@ -82,30 +85,37 @@ def load_gpu_decoder(
         units = FusedResidualUnits(unit_launches(), processors)
         return GpuDecoder(loaded, slots, torch.float16, device, units, chip=chip)
 
-    def half() -> GpuDecoder:
-        # Behind a failed self-test without anything that may have failed it.
-        return GpuDecoder(loaded, slots, torch.float16, device, chip=chip, tma=reason is not None)
+    def half(*, tma: bool) -> GpuDecoder:
+        return GpuDecoder(loaded, slots, torch.float16, device, chip=chip, tma=tma)
 
     def matches(decoder: GpuDecoder) -> bool:
         return matches_reference(decoder, codes, reference)
 
     reason = missing_units(loaded.config, chip)
     fastest = accelerated(FastPath.RESIDUAL_UNITS, fused, matches, unavailable=reason)
+    if reason is not None:
+        fastest = accelerated(FastPath.HALF_CODEC, partial(half, tma=True), matches)
     if fastest is not None:
         return fastest
-    plain = accelerated(FastPath.HALF_CODEC, half, matches)
+    # Only Hopper has something to leave out.
+    plain = accelerated(FastPath.HALF_CODEC, partial(half, tma=False), matches) if chip.is_hopper else None
     plain = plain or GpuDecoder(loaded, slots, torch.float32, device, chip=chip)
-    if reason is None or plain.dtype is torch.float32:
-        on_fallback(plain.dtype)
+    on_fallback(plain.dtype)
     return plain
 
 
 def matches_reference(decoder: GpuDecoder, codes: Tensor, reference: Tensor) -> bool:
-    """Whether a batch of streams, all with `codes` [1, n, 16], equals `reference` [1, samples] to `MIN_SNR_DB`."""
-    padding_slots = torch.full((TEST_ROWS,), decoder.slots, device=decoder.device)
-    batch = codes.to(decoder.device).expand(TEST_ROWS, -1, -1)
-    decoded = decoder.decode(batch, padding_slots, torch.ones_like(padding_slots)).cpu()
+    """Whether streams, all with `codes` [1, n, 16], equal `reference` [1, samples] to `MIN_SNR_DB`.
+
+    A batch of all frames, and the first two one by one: other tiles compute these.
+    """
+    rows = FEW_TEST_ROWS if decoder.slots <= FEW_GPU_SLOTS else TEST_ROWS
+    codes, slots = codes.to(decoder.device), torch.full((rows,), decoder.slots, device=decoder.device)
+    fresh = torch.ones_like(slots)
+    decoded = decoder.decode(codes.expand(rows, -1, -1), slots, fresh).cpu()
+    single = [decoder.decode(codes[:, at : at + 1], slots[:1], (1 - at) * fresh[:1]).cpu() for at in (0, 1)]
     worst_db = min(snr_db(reference, row[None]) for row in decoded)
+    worst_db = min(worst_db, snr_db(reference[:, : 2 * decoder.frame_samples], torch.cat(single, 1)))
     log.info("codec in %s: %.1f dB against float32", str(decoder.dtype).removeprefix("torch."), worst_db)
     return worst_db >= MIN_SNR_DB
 

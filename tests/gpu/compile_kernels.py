@@ -42,7 +42,7 @@ from voxgate.pipeline.talker.reference.sampling import Candidates
 
 META = torch.device("meta")
 GROUPS = published.GROUPS
-SLOTS, PAGE, POSITIONS = 1632, 16, 1024
+SLOTS, PAGE, POSITIONS = 1824, 16, 1024
 """Rows of the tables of the largest engine measured; positions of a page and of a generation."""
 CODEC_ROWS, CODEC_FRAMES = 128, 512
 """Of the codec's largest batches."""

@@ -46,6 +46,8 @@ from voxgate.pipeline.talker.vllm.compile_ahead import EngineKernels, compilatio
 
 CHIP = ChipLimits((8, 6), 101_376)
 """Without CUDA C++, so that every launch is one of Triton's."""
+HOPPER = ChipLimits((9, 0), 232_448)
+"""Whose codec has convolutions that load by TMA."""
 SLOTS, ROWS, FRAMES, CODEC_ROWS, CODEC_FRAMES = 40, 44, 50, 8, 16
 
 
@@ -71,9 +73,9 @@ def launched(checkpoint: TalkerCheckpoint, shape: TableShape) -> None:
     decoded(checkpoint, torch.float16)
 
 
-def decoded(checkpoint: TalkerCheckpoint, dtype: torch.dtype) -> None:
+def decoded(checkpoint: TalkerCheckpoint, dtype: torch.dtype, chip: ChipLimits = CHIP) -> None:
     loaded = CodecDecoder.from_checkpoint(checkpoint.codec_folder)
-    decoder = GpuDecoder(loaded, 2 * SLOTS, dtype, torch.device("cpu"), chip=CHIP)
+    decoder = GpuDecoder(loaded, 2 * SLOTS, dtype, torch.device("cpu"), chip=chip)
     decoder.fast_sine = True
     for rows, frames in [*captured_shapes(CODEC_ROWS, CODEC_FRAMES), *((rows, 1) for rows in SIZES)]:
         streams = torch.tensor([[decoder.slots] * rows, [1] * rows])
@@ -157,6 +159,13 @@ def main() -> None:
     needed = specialisations(third.values())
     result: dict[str, Any] = {"fallback": len(needed), "different": sorted(compiled ^ needed)}
     result |= {"ahead": len(first), "launched": len(second), "missing": sorted(second.keys() - first.keys())}
+    # Their operands are tensor descriptors.
+    with noted_launches(HOPPER.capability) as fourth:
+        codec = DecoderConfig.from_checkpoint(checkpoint.codec_folder)
+        codec_launches(codec, 2 * SLOTS, CODEC_ROWS, CODEC_FRAMES, HOPPER, SIZES)
+    with noted_launches(HOPPER.capability) as fifth:
+        decoded(checkpoint, torch.float16, HOPPER)
+    result |= {"tma": sum("convolve_by_tma" in key for key in fifth), "other": sorted(fourth.keys() ^ fifth.keys())}
     print(json.dumps(result | {"hashes": hashes(swiglu, first)}))
 
 

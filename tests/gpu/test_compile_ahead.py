@@ -27,6 +27,8 @@ def test_every_launch_of_the_engine_was_compiled_ahead_under_its_key() -> None:
     assert result["ahead"] - result["launched"] <= 3
     assert result["different"] == []
     assert result["fallback"] > 20
+    assert result["tma"] > 3
+    assert result["other"] == []
     ahead, launched = result["hashes"]
     assert ahead == launched
 

@@ -35,8 +35,8 @@ from .layers import (
 from .tiles import ANY_CHIP, ChipLimits, conv_tile
 from .workspace import PassWorkspace, Workspace
 
-OUTPUT_STEPS = 128
-"""Steps that a program of the last convolution reads."""
+OUTPUT_STEPS, OUTPUT_SPAN = 128, 128
+"""Steps that a program of the last convolution reads, and the most channels of them at a time: 73 KB in float32."""
 
 
 class UnitKernel(Protocol):
@@ -84,7 +84,7 @@ class GpuDecoder:
     ) -> None:
         """`decoder`: in float32 on the CPU; its weights are copied. `make_unit`: fused kernels of residual units.
 
-        `chip`: what the tiles must fit in. `tma`: whether its tensor memory accelerator may load large convolutions.
+        `chip`: what the tiles must fit in. `tma`: whether its tensor memory accelerator may load operands.
         """
         self.tma = tma
         self._config, self.dtype, self.device, self._chip = decoder.config, dtype, device, chip
@@ -261,8 +261,8 @@ class GpuDecoder:
         pcm = torch.empty(batch.rows, steps, dtype=torch.float32, device=self.device)
         output_conv[(triton.cdiv(steps, OUTPUT_STEPS - self._output.reach), batch.rows)](
             source, self._taps, self._bias, pcm, steps, batch.rows, INPUTS=self._output.channels,
-            TAPS=self._output.reach + 1, SPAN=max(16, triton.next_power_of_2(self._output.channels)),
-            STEPS=OUTPUT_STEPS,
+            TAPS=self._output.reach + 1, SPAN=max(16, min(OUTPUT_SPAN, triton.next_power_of_2(self._output.channels))),
+            STEPS=OUTPUT_STEPS, num_stages=1,
         )  # fmt: skip  # one argument list
         return pcm
 
@@ -323,7 +323,9 @@ class GpuDecoder:
             "ADD": add, "STORE": residual is not None, "OUTPUT": buffer is not None, "SNAKE": snake[0] is not None,
             "FAST": self.fast_sine,
         }  # fmt: skip  # one mapping
-        choice = conv_tile(conv.input.channels, conv.taps, conv.stride, width, lines, self._chip, source.element_size())
+        choice = conv_tile(
+            conv.input.channels, conv.taps, conv.stride, width, lines, self._chip, source.element_size(), tma=self.tma
+        )
         tile = choice.tile
         kernel, operands = convolve, (source, conv.weight)
         if choice.by_tma:

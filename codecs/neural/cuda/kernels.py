@@ -118,11 +118,12 @@ def convolve_by_tma(
     STORE: tl.constexpr, OUTPUT: tl.constexpr, SNAKE: tl.constexpr,
     LINES: tl.constexpr, COLUMNS: tl.constexpr, SPAN: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip  # one argument list
-    """As `convolve`, for many lines: the chip's tensor memory accelerator (TMA) loads the operands' tiles.
+    """As `convolve`; the chip's tensor memory accelerator (TMA) loads the operands' tiles.
 
     `source`: tensor descriptor of [lines + reach * rows, INPUTS] in tiles of LINES by SPAN; `weight`: one of
     [TAPS * INPUTS, STRIDE * CHANNELS] in tiles of SPAN by COLUMNS. SPAN divides INPUTS. Beyond their ends they read 0.
     """
+    tl.static_assert(INPUTS % SPAN == 0)
     column, first = tl.program_id(0) * COLUMNS, tl.program_id(1) * LINES
     value = tl.zeros([LINES, COLUMNS], tl.float32)
     SLICES: tl.constexpr = INPUTS // SPAN
@@ -170,9 +171,10 @@ def attend_window(
 
     place = tl.arange(0, PAST)
     decoded = tl.load(frames + row).to(tl.int32)
+    ring = tl.maximum(window, 1)  # no step is kept in a window of none
     # How long ago the step in each place was, from 0. A stream with fewer than `window` steps has values of the slot's
     # previous stream in the other places.
-    age = (decoded + window - 1 - place) % window
+    age = (decoded + window - 1 - place) % ring
     known = (place < window) & (age < decoded)
     history = slab + tl.load(slots + row) * width + offset + head * DIM + at
     past_mask = known[:, None] & (channel < DIM)[None, :]
@@ -194,7 +196,7 @@ def attend_window(
 
     # All threads must have read the history before any of them overwrites a part of it.
     tl.debug_barrier()
-    new = history + ((decoded + step) % window)[:, None] * (2 * HEADS * DIM)
+    new = history + ((decoded + step) % ring)[:, None] * (2 * HEADS * DIM)
     stored = mask & (step + window >= STEPS)[:, None]
     tl.store(new, key, mask=stored)
     tl.store(new + HEADS * DIM, value, mask=stored)
@@ -250,24 +252,27 @@ def output_conv(
 ):  # fmt: skip  # one argument list
     """Convolution to one channel, clamped to [-1, 1]: `pcm` float32 [rows, steps]; `weight`: [TAPS, INPUTS].
 
-    Each of STEPS steps is read once and multiplied with all taps, at most 16; then each output adds the products of its
-    taps, which are in other lines. The last TAPS - 1 steps have no output here.
+    Each of STEPS steps is read once, SPAN channels at a time, and multiplied with all taps, at most 16; then each
+    output adds the products of its taps, which are in other lines. The last TAPS - 1 steps have no output here.
     """
+    tl.static_assert(TAPS <= 16)
     row = tl.program_id(1)
     at = tl.program_id(0) * (STEPS - TAPS + 1) + tl.arange(0, STEPS)
-    inputs, tap = tl.arange(0, SPAN), tl.arange(0, 16)
-    lines = tl.load(
-        source + (at * rows + row).to(tl.int64)[:, None] * INPUTS + inputs[None, :],
-        mask=(at[:, None] < steps + TAPS - 1) & (inputs[None, :] < INPUTS),
-        other=0.0,
-    )
-    taps = tl.load(
-        weight + tap[None, :] * INPUTS + inputs[:, None],
-        mask=(tap[None, :] < TAPS) & (inputs[:, None] < INPUTS),
-        other=0.0,
-    )
-    products = tl.dot(lines, taps, input_precision="ieee")
-    own = tl.arange(0, STEPS)
+    own, tap = tl.arange(0, STEPS), tl.arange(0, 16)
+    products = tl.zeros([STEPS, 16], tl.float32)
+    for start in range(0, INPUTS, SPAN):
+        inputs = start + tl.arange(0, SPAN)
+        lines = tl.load(
+            source + (at * rows + row).to(tl.int64)[:, None] * INPUTS + inputs[None, :],
+            mask=(at[:, None] < steps + TAPS - 1) & (inputs[None, :] < INPUTS),
+            other=0.0,
+        )
+        taps = tl.load(
+            weight + tap[None, :] * INPUTS + inputs[:, None],
+            mask=(tap[None, :] < TAPS) & (inputs[:, None] < INPUTS),
+            other=0.0,
+        )
+        products = tl.dot(lines, taps, products, input_precision="ieee")
     products = tl.gather(products, tl.minimum(own[:, None] + tap[None, :], STEPS - 1), 0)
     value = tl.sum(tl.where((tap < TAPS)[None, :], products, 0.0), 1) + tl.load(bias)
     value = tl.minimum(tl.maximum(value, -1.0), 1.0)

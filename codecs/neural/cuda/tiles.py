@@ -92,7 +92,7 @@ FEW_LINES = 64
 FEW_TMA_LINES = 256
 """Output lines up to which tiles of 16 columns, whose programs read the same lines, are faster."""
 MANY_LINES = 16_384
-"""Output lines from which a convolution of several taps has tiles of 256 lines."""
+"""Output lines from which a convolution of several taps and stride 1, loaded by the accelerator, has tiles of 256."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,15 @@ PREDICTOR_PRODUCTS = (
 CONVOLUTIONS = (
     (512, 3, 1, 512),
     (1536, 2, 8, 6144),
+    (1024, 7, 1, 1536),
     (768, 7, 1, 768),
+    (384, 7, 1, 384),
     (384, 1, 1, 384),
     (96, 7, 1, 96),
     (96, 1, 1, 96),
 )
 """Inputs, taps, stride and columns of convolutions of the published codec."""
-ROWS = (1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 1632, 3264)
+ROWS = (1, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 1824, 3648)
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: str(chip.capability))
@@ -39,11 +41,13 @@ def test_tiles_fit_every_chip(chip: ChipLimits) -> None:
         assert tile.shared_bytes(chip, 2, matrices) <= chip.shared_bytes
         if rows <= 16:
             assert skinny_tile(rows, inner, width, chip).shared_bytes(inner) <= chip.shared_bytes
-    for lines, (inputs, taps, stride, width), number in itertools.product((1, 64, 4000, 9000), CONVOLUTIONS, (2, 4)):
+    for lines, (inputs, taps, stride, width), number in itertools.product(
+        (1, 65, 256, 4000, 9000), CONVOLUTIONS, (2, 4)
+    ):
         choice = conv_tile(inputs, taps, stride, width, lines, chip, number)
         assert choice.tile.shared_bytes(chip, number) <= chip.shared_bytes
         # The accelerator reads whole slices of the depth.
-        assert not choice.by_tma or (chip.is_hopper and number == 2 and inputs % choice.tile.span == 0)
+        assert not choice.by_tma or (chip.is_hopper and number == 2 and inputs % choice.tile.span == width % 8 == 0)
 
 
 def test_large_chip_has_the_measured_tiles() -> None:
@@ -70,3 +74,13 @@ def test_deep_product_of_sixteen_rows_is_divided_on_a_small_chip() -> None:
 
 def test_attention_takes_longer_tiles_for_fewer_rows() -> None:
     assert [attention_tile(rows) for rows in (1, 16, 17, 64, 65)] == [(128, 8), (128, 8), (64, 4), (32, 2), (32, 1)]
+
+
+def test_accelerator_loads_deep_convolutions_of_few_lines() -> None:
+    def tile(inputs: int, taps: int, lines: int) -> tuple[bool, int]:
+        choice = conv_tile(inputs, taps, 1, inputs, lines, LARGE, 2)
+        return choice.by_tma, choice.tile.span
+
+    assert [tile(768, 7, lines) for lines in (1, 256, 257)] == [(True, 256), (True, 256), (False, 128)]
+    assert tile(384, 7, 160) == (True, 128)
+    assert [tile(*sizes, 160)[0] for sizes in ((192, 7), (768, 1))] == [False, False]
