@@ -217,6 +217,6 @@ def predictor_attention(
         attended = own * value.to(tl.float32) + tl.sum(weights[:, None] * past_values.to(tl.float32), 0)
         attended = attended / (own + tl.sum(weights, 0))
         tl.store(out + (row * HEADS + head * SHARING + shared) * DIM + channels, attended.to(out.dtype.element_ty))
-    # Behind all loads, which the compiler would keep behind them.
+    # After all loads: the compiler keeps a load behind a store, which would delay it.
     tl.store(keys + cache + position * DIM + channels, key)
     tl.store(values + cache + position * DIM + channels, value)
