@@ -88,8 +88,8 @@ LARGE_OUTPUTS = 1 << 21
 FEW_LINES = 64
 """Lines up to which a tile has the fewest rows of a matrix instruction."""
 FEW_TMA_LINES = 256
-"""Output lines up to which tiles of 16 columns, loaded by the accelerator, are faster than pointers; with more, too many
-programs read the same lines."""
+"""Output lines up to which tiles of 16 columns, loaded by the accelerator, are faster than pointers; with more, too
+many programs read the same lines."""
 MANY_LINES = 16_384
 """Output lines from which a convolution of several taps and stride 1, loaded by the accelerator, has tiles of 256."""
 
