@@ -92,6 +92,8 @@ class SilenceRun:
         """Accepts the next frames, float32 [n * 1920]; returns whether the limit is reached."""
         if not self._limit or not len(pcm):
             return False
-        quiet = quiet_frames(pcm)
-        self._run = self._run + len(quiet) if quiet.all() else int(quiet[::-1].argmin())
+        frames = pcm.reshape(-1, FRAME_SAMPLES)
+        # From the end, where one frame says enough of nearly all speech.
+        quiet = next((n for n, frame in enumerate(frames[::-1]) if not frame @ frame < _QUIET_FRAME), len(frames))
+        self._run = quiet if quiet < len(frames) else self._run + quiet
         return self._run >= self._limit

@@ -291,7 +291,7 @@ class VoiceModel(ABC):
             lookahead_frames=-(-self._options.lookahead_ms // FRAME_MS)
             * (1 if request.paced or cpu else UNPACED_LOOKAHEAD_FACTOR),
             initial_burst_frames=None if initial_burst_ms is None else -(-initial_burst_ms // FRAME_MS),
-            frames_before_first_pcm=None if cpu else 1,
+            frames_before_first_pcm=None if cpu or not request.paced else 1,
             rules=self._rules,
             paced=request.paced,
             trim_silence=request.trim_silence,

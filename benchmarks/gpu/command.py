@@ -46,7 +46,7 @@ BUFFER_MS = 200
 """A step of listeners passes when no player with this start buffer has an underrun."""
 PART_TIMEOUT_S = 270.0
 DEFAULT_PARTS = ("layers", "predictor", "codec", "engine")
-CLIENT_SHARE = 3 / 8
+CLIENT_SHARE = 1 / 4
 """Share of the cores for the clients, on a machine with more than FEW_CORES."""
 FEW_CORES = 8
 

@@ -10,10 +10,13 @@ from ..messages.server import StarvingMessage, WarningMessage
 from ..observability.events import DONE
 from .active_utterances import Termination
 from .effects import EffectQueue, SendAudio, SendProbe
+from .outbox import AudioPacket
 from .pacer import TIMER_SLACK_S
 from .protocol import WireProtocol
 from .utterance import ServerUtterance
 
+UNPACED_PACKETS = 8
+"""Packets of an utterance without pacing that leave together: as many frames as the codec decodes at once."""
 _SLOW_CLOSE_TIMEOUT_S = 0.25
 """Seconds for the closing handshake of a slow consumer, which will not read it in all likelihood."""
 
@@ -34,14 +37,11 @@ class UtteranceTimers:
         """Sends the next packet if it is due, and completes the utterance after its last one."""
         self.send_checkpoint(utterance, now_s)
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
-        if now_s + TIMER_SLACK_S < warn_s and (packet := utterance.take_due_packet(now_s)) is not None:
-            if utterance.raw:
-                message: str | bytes | None = packet.payload or None
-            else:
-                message = self._protocol.encode_audio(utterance.name, packet, now_s)
-            self._effects.add(SendAudio(utterance, message, packet.header.pts))
-            if message is not None and utterance.paced and self._read_probe.start(now_s):
-                self._effects.add(SendProbe())
+        if now_s + TIMER_SLACK_S < warn_s:
+            for _ in range(1 if utterance.paced else UNPACED_PACKETS):
+                if (packet := utterance.take_due_packet(now_s)) is None:
+                    break
+                self._send(utterance, packet, now_s)
         utterance.credit(now_s)
         if (done := utterance.complete()) is not None:
             self.busy_until_s = utterance.pacer.played_out_s(now_s)
@@ -55,6 +55,15 @@ class UtteranceTimers:
                 audio_ms = utterance.shortage.audio_ms(now_s)
                 self._effects.send(StarvingMessage(utterance=utterance.name, audio_ms=audio_ms))
             self._check_slow_consumer(utterance, now_s, warn_s, close_s)
+
+    def _send(self, utterance: ServerUtterance, packet: AudioPacket, now_s: float) -> None:
+        if utterance.raw:
+            message: str | bytes | None = packet.payload or None
+        else:
+            message = self._protocol.encode_audio(utterance.name, packet, now_s)
+        self._effects.add(SendAudio(utterance, message, packet.header.pts))
+        if message is not None and utterance.paced and self._read_probe.start(now_s):
+            self._effects.add(SendProbe())
 
     def send_checkpoint(self, utterance: ServerUtterance, now_s: float) -> None:
         """Sends the parts of the utterance's checkpoint that are due; at infinity all, and then no more."""

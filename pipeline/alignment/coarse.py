@@ -118,32 +118,46 @@ def _classes(letters: str) -> list[PhoneClass]:
 
 
 class CoarseFeatureExtractor:
-    """Computes the cost of each phone class in each hop of one stream of audio."""
+    """Measures each hop of one stream of audio: what most clients never ask for is left to `class_costs`."""
 
     def __init__(self) -> None:
         self._rest: Pcm = np.zeros(0, np.float32)
         self._last = np.float32(0)
-        self._loudest_rms = _INITIAL_LOUDEST_RMS
+        self._loudest_power = _INITIAL_LOUDEST_RMS**2
 
     def push(self, pcm: Pcm) -> Vector:
-        """Costs of the next audio, float32 [n] at 24 kHz: float64 [hops, 6], one row per complete hop."""
+        """Measures the next audio, float32 [n] at 24 kHz: float64 [hops, 3], one row per complete hop.
+
+        A row has the power of the hop, that of its difference signal, and that of the loudest hop so far.
+        """
         pcm = np.concatenate([self._rest, pcm]) if len(self._rest) else pcm
         count = len(pcm) // HOP_SAMPLES
         self._rest = pcm[count * HOP_SAMPLES :].copy()
-        whole = pcm[: count * HOP_SAMPLES]
+        measured = np.zeros((count, 3))
         if not count:
-            return np.zeros((0, len(PhoneClass)))
-        difference = np.diff(whole, prepend=self._last)
+            return measured
+        whole = pcm[: count * HOP_SAMPLES]
+        difference = np.empty_like(whole)
+        difference[0] = whole[0] - self._last
+        np.subtract(whole[1:], whole[:-1], out=difference[1:])
         self._last = whole[-1]
-        power = _hop_power(whole)
-        loudest_rms = np.maximum.accumulate(np.concatenate([[self._loudest_rms], np.sqrt(power)]))[1:]
-        self._loudest_rms = float(loudest_rms[-1])
-        level_db = 10 * np.log10(power + _FLOOR) - 20 * np.log10(loudest_rms)
-        level_db = np.maximum(level_db, _LEVEL_MEAN_DB[PhoneClass.PAUSE])
-        brightness = np.log10((_hop_power(difference) + _FLOOR * _FLOOR_BRIGHTNESS) / (power + _FLOOR))
-        costs = _deviation_cost(level_db, _LEVEL_MEAN_DB, _LEVEL_SPREAD_DB)
-        costs += _deviation_cost(brightness, _BRIGHTNESS_MEAN, _BRIGHTNESS_SPREAD)
-        return np.concatenate([costs, np.full((count, 1), _ANY_COST)], axis=1)
+        power, difference_power, loudest_power = measured.T
+        power[:], difference_power[:] = _hop_power(whole), _hop_power(difference)
+        np.maximum.accumulate(power, out=loudest_power)
+        np.maximum(loudest_power, self._loudest_power, out=loudest_power)
+        self._loudest_power = float(loudest_power[-1])
+        return measured
+
+
+def class_costs(measured: Vector) -> Vector:
+    """The cost of each phone class in each hop, float64 [hops, 6]; `measured`: of `CoarseFeatureExtractor`."""
+    power, difference_power, loudest_power = measured.T
+    level_db = 10 * np.log10(power + _FLOOR) - 10 * np.log10(loudest_power)
+    level_db = np.maximum(level_db, _LEVEL_MEAN_DB[PhoneClass.PAUSE])
+    brightness = np.log10((difference_power + _FLOOR * _FLOOR_BRIGHTNESS) / (power + _FLOOR))
+    costs = _deviation_cost(level_db, _LEVEL_MEAN_DB, _LEVEL_SPREAD_DB)
+    costs += _deviation_cost(brightness, _BRIGHTNESS_MEAN, _BRIGHTNESS_SPREAD)
+    return np.concatenate([costs, np.full((len(measured), 1), _ANY_COST)], axis=1)
 
 
 def _deviation_cost(measured: Vector, mean: Vector, spread: Vector) -> Vector:
@@ -185,12 +199,12 @@ class CoarseScorer:
         self._extractor = CoarseFeatureExtractor()
 
     def extract_features(self, pcm: Pcm, codes: Codes) -> Features:  # noqa: ARG002 - this scorer uses the audio alone
-        """The cost of each class in each hop, float64 [hops, 6]."""
+        """What `class_costs` needs of each hop, float64 [hops, 3]."""
         return self._extractor.push(pcm)
 
     def costs(self, features: Features, emissions: NDArray[Any]) -> Costs:
-        """The columns of `features` for the classes in `emissions`."""
-        costs: Costs = features[:, emissions]
+        """The costs of the classes in `emissions`."""
+        costs: Costs = class_costs(features)[:, emissions]
         return costs
 
     def word_states(self, text: str, before: str, pace: float) -> StateSequence:  # noqa: ARG002 - no context needed

@@ -249,7 +249,7 @@ class CodecStream:
         self._undelivered += frames
         # Until it is known that the shared frames could be decoded.
         self._held = self._keep is not None and self._decoded == self._shared_frames
-        return np.concatenate(parts), first
+        return parts[0] if len(parts) == 1 else np.concatenate(parts), first
 
     def deliver(self, pcm: Pcm, frames: int) -> None:
         """Accepts the audio of the next `frames` frames; dropped when the stream was closed meanwhile."""

@@ -102,7 +102,7 @@ def test_last_json_line_of_the_output_counts() -> None:
 def test_clients_get_separate_cores_where_there_are_enough() -> None:
     assert split_cores(range(4)) == (range(4), range(4))
     servers, clients = split_cores(range(32))
-    assert (len(servers), len(clients)) == (20, 12)
+    assert (len(servers), len(clients)) == (24, 8)
     assert not set(servers) & set(clients)
 
 

@@ -48,6 +48,28 @@ def test_interrupt_drops_queued_audio() -> None:
     assert [e for e in rest if isinstance(e, SendMessage) and '"interrupted"' in e.message]
 
 
+def test_unpaced_packets_leave_together_and_those_that_an_interrupt_keeps_back_were_not_heard() -> None:
+    walk = SessionWalk(0, slots=2)
+    session = walk.session
+    for fields in ({"type": "start", "pacing": "none"}, {"type": "text", "text": "hello, hello"}, {"type": "end"}):
+        session.receive(json.dumps({**fields, "utterance": "a"}), 0.0)
+    while session.next_wake_s(0.0) <= 0.0:
+        walk.take()
+    (utterance,) = session.active
+    assert isinstance(utterance.speech, ToneSpeech)
+    chunks = [utterance.speech.step() for _ in range(3)]
+    for chunk in chunks:
+        assert chunk is not None
+        session.on_audio(utterance, chunk)
+    assert isinstance(session.next_effect(0.0), SendAudio)
+    assert session.backlog == 2
+    session.receive('{"type":"interrupt","utterance":"a"}', 0.0)
+    rest = list(iter(lambda: session.next_effect(0.0), None))
+    assert not [effect for effect in rest if isinstance(effect, SendAudio)]
+    (answer,) = (json.loads(e.message) for e in rest if isinstance(e, SendMessage) and "interrupted" in e.message)
+    assert answer["played_ms"] == 80
+
+
 def test_utterance_is_expected_from_its_start_and_again_from_its_text() -> None:
     walk = SessionWalk(0)
     walk.session.receive('{"type":"start","utterance":"a"}', 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from voxgate.pipeline.alignment.coarse import HOP_SAMPLES, CoarseFeatureExtractor, PhoneClass, class_spans
+from voxgate.pipeline.alignment.coarse import HOP_SAMPLES, CoarseFeatureExtractor, PhoneClass, class_costs, class_spans
 
 V, M, F, T, ANY = PhoneClass.VOWEL, PhoneClass.SONORANT, PhoneClass.FRICATIVE, PhoneClass.STOP, PhoneClass.ANY
 
@@ -43,7 +43,7 @@ def test_every_spelling_gives_positive_durations() -> None:
 
 
 def likeliest_classes(pcm: np.ndarray) -> set[PhoneClass]:
-    costs = CoarseFeatureExtractor().push(pcm.astype(np.float32))
+    costs = class_costs(CoarseFeatureExtractor().push(pcm.astype(np.float32)))
     return {PhoneClass(int(kind)) for kind in costs[:, : PhoneClass.ANY].argmin(axis=1)}
 
 
@@ -55,7 +55,7 @@ def test_level_and_brightness_distinguish_silence_tone_and_noise() -> None:
     assert likeliest_classes(0.03 * noise) == {PhoneClass.FRICATIVE}
 
 
-def test_costs_do_not_depend_on_how_audio_is_split() -> None:
+def test_measures_do_not_depend_on_how_audio_is_split() -> None:
     pcm = (0.2 * np.random.default_rng(1).standard_normal(5000)).astype(np.float32)
     whole = CoarseFeatureExtractor().push(pcm)
     extractor = CoarseFeatureExtractor()
