@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 
 from .capacity import Capacity, Stage, calibrate
-from .codec.planner import CHUNK_FRAMES
 from .codec.service import CodecService
 from .codec.stream import CodecContext
 from .credit import StaggeredCredit
@@ -34,9 +33,6 @@ from .voice_model import (
     VoiceModel,
 )
 
-FULL_BATCHES = 4
-"""The most jobs of all processes that may wait for the codec fill so many of its batches. Jobs of one chunk size join,
-and there are four sizes: with jobs half as large, batches of 512 unpaced utterances had 80 of 256 frames."""
 CPU_SLOTS = 32
 """Most slots on a CPU unless set."""
 CPU_MEMORY_SHARE = 4
@@ -68,11 +64,6 @@ class _Processes:
 
     async def close(self) -> None:
         await asyncio.gather(self.talker.close(), self.codec.close())
-
-
-def attached_job_frames(max_job_frames: int, processes: int) -> int:
-    """Returns the most frames of a job of each of `processes`, where one alone would have jobs of `max_job_frames`."""
-    return min(max_job_frames, max(CHUNK_FRAMES[-1], FULL_BATCHES * max_job_frames // processes))
 
 
 class QwenSynthesizer(VoiceModel):
@@ -296,7 +287,7 @@ class QwenSynthesizer(VoiceModel):
             wakeup_address=talker.wakeup_address,
             codec=codec.jobs_address,
             codec_slots=codec.slots,
-            max_job_frames=attached_job_frames(codec.max_job_frames, self._options.attached_processes),
+            max_job_frames=codec.max_job_frames,
         )
 
     def lease(self) -> SlotLease:

@@ -40,7 +40,7 @@ SENTENCE_FRAMES = 150
 """Frames that the text of one sentence permits, by the default limits of a voice."""
 MIN_UTTERANCES = 30
 """A rate lasts until so many utterances are expected, so that its 95th percentile is not the maximum."""
-UNPACED_S = 20.0
+UNPACED_S = 60.0
 """Time in which unpaced utterances begin. The last ones, of which ever fewer are left, then weigh little."""
 BUFFER_MS = 200
 """A step of listeners passes when no player with this start buffer has an underrun."""

@@ -23,13 +23,11 @@ from .stream import CodecContext, CodecStream
 
 MAX_JOB_FRAMES = 8
 """Frames of a batch over all its rows on a CPU: about 40 ms of work on one core, so that a new stream starts soon."""
-MAX_GPU_JOB_FRAMES = 128
-"""Frames of one process's batch on a GPU: a few milliseconds of work."""
 FEW_GPU_SLOTS = 128
 """Streams of a small GPU (`talker/vllm/gpu_memory.py`)."""
 FEW_SLOTS_BATCH_FRAMES, GPU_BATCH_FRAMES = 64, 256
-"""Frames of a batch that joins jobs of several processes on a GPU, with few slots and with more, which takes several GB
-more (`talker/vllm/gpu_memory.py`)."""
+"""Frames of a job on a GPU, and of a batch that joins jobs of several processes: a few milliseconds of work. With few
+slots and with more, which takes several GB more (`talker/vllm/gpu_memory.py`)."""
 MAX_GPU_LEFT_CONTEXT = 120
 """Frames of overlap on a GPU: its attention kernel holds a window, context and chunk, of at most 128 frames."""
 HEARTBEAT_S = 1.0
@@ -63,18 +61,17 @@ class CodecService(CodecClient):
         after every stream was failed. For overlap on a GPU, raises
         CodecFormatError for an unreadable checkpoint and ValueError for more than MAX_GPU_LEFT_CONTEXT frames.
         """
-        job_frames, batch_frames = MAX_JOB_FRAMES, MAX_JOB_FRAMES
+        batch_frames = MAX_JOB_FRAMES
         if device != "cpu":
             batch_frames = FEW_SLOTS_BATCH_FRAMES if slots <= FEW_GPU_SLOTS else GPU_BATCH_FRAMES
-            job_frames = min(MAX_GPU_JOB_FRAMES, batch_frames)
             if codec_mode == "overlap":
                 if left_context > MAX_GPU_LEFT_CONTEXT:
                     raise ValueError(
                         f"left_context must be at most {MAX_GPU_LEFT_CONTEXT} on a GPU, got {left_context}"
                     )
                 reach = min(left_context, DecoderConfig.from_checkpoint(checkpoint_dir).vocoder_left_context)
-                job_frames, batch_frames = (_overlap_frames(n, reach) for n in (job_frames, batch_frames))
-        job_frames = max_job_frames or job_frames
+                batch_frames = _overlap_frames(batch_frames, reach)
+        job_frames = max_job_frames or batch_frames
         super().__init__(slots, job_frames, job_deadline_s, on_death)
         self.batch_frames = job_frames if device == "cpu" else max(job_frames, batch_frames)
         self.checkpoint_dir, self.codec_mode = checkpoint_dir, codec_mode

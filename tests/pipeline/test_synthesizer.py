@@ -16,9 +16,6 @@ from safetensors.torch import save_file
 from voxgate.codecs.neural.config import DecoderConfig
 from voxgate.codecs.neural.decoder_shapes import tensor_shapes as decoder_shapes
 from voxgate.pipeline.cloned_voice import ClonedVoice
-from voxgate.pipeline.codec.client import JOBS_IN_FLIGHT
-from voxgate.pipeline.codec.planner import CHUNK_FRAMES
-from voxgate.pipeline.codec.service import GPU_BATCH_FRAMES, MAX_GPU_JOB_FRAMES, MAX_JOB_FRAMES
 from voxgate.pipeline.cuda.device_memory import DeviceMemory
 from voxgate.pipeline.errors import (
     CheckpointError,
@@ -29,7 +26,7 @@ from voxgate.pipeline.errors import (
     UnsupportedOption,
 )
 from voxgate.pipeline.interface import EngineState, SamplingOptions, SpeechRequest
-from voxgate.pipeline.synthesizer import CPU_SLOTS, FULL_BATCHES, QwenSynthesizer, attached_job_frames
+from voxgate.pipeline.synthesizer import CPU_SLOTS, QwenSynthesizer
 from voxgate.pipeline.talker.vllm import gpu_memory
 from voxgate.pipeline.talker.vllm.gpu_memory import GB, MAX_SLOTS
 from voxgate.pipeline.voice_model import SynthesizerOptions
@@ -47,17 +44,6 @@ def test_voices_combine_checkpoint_and_voice_file(synthesizer: QwenSynthesizer) 
         assert not voice.instructions
         assert voice.display
         assert voice.description
-
-
-@pytest.mark.parametrize("processes", [4, 8, 16])
-def test_jobs_of_all_processes_fill_batches_of_a_gpu(processes: int) -> None:
-    waiting = processes * JOBS_IN_FLIGHT * attached_job_frames(MAX_GPU_JOB_FRAMES, processes)
-    assert waiting == FULL_BATCHES * GPU_BATCH_FRAMES
-
-
-@pytest.mark.parametrize(("longest", "processes"), [(MAX_JOB_FRAMES, 12), (MAX_GPU_JOB_FRAMES, 200)])
-def test_a_job_has_room_for_a_whole_chunk(longest: int, processes: int) -> None:
-    assert attached_job_frames(longest, processes) == CHUNK_FRAMES[-1]
 
 
 def test_opening_before_start_raises_engine_not_ready(synthesizer: QwenSynthesizer) -> None:
