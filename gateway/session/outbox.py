@@ -101,6 +101,11 @@ class Outbox:
         return self._waiting[0][1] if self._waiting else None
 
     @property
+    def waiting_packets(self) -> int:
+        """Packets that wait."""
+        return len(self._again) + len(self._waiting)
+
+    @property
     def next_seq(self) -> int:
         """Number of the packet that leaves next."""
         return self._again[0].header.seq if self._again else self._seq + self._skipped

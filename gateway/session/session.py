@@ -368,7 +368,7 @@ class ServerSession:
 
     def next_effect(self, now_s: float) -> Effect | None:
         """Returns what to do next, None when nothing is due. Each utterance sends one due packet in turn."""
-        if not self._effects and not self.closing:
+        if not self._effects and not self.closing and not self._timers.send_on(self._utterances.active, now_s):
             self._tick_protocol(now_s)
             for utterance in self._utterances.active:
                 self._update(utterance, now_s)
@@ -409,6 +409,8 @@ class ServerSession:
         if self.closing:
             return math.inf
         utterances = self._utterances.active
+        if self._timers.sends_on(utterances):
+            return now_s
         wake_s = math.inf if utterances or self._deferred else self._idle_close_s
         if not self._deferred:
             wake_s = min(wake_s, self._protocol.next_wake_s())

@@ -1,6 +1,6 @@
 """Shared memory for decoded audio: a process allocates it and the codec's worker writes its answers there.
 
-A batch of audio is a megabyte. Through a socket it would have to be read piece by piece by a process that serves a
+A batch of audio is megabytes. Through a socket it would have to be read piece by piece by a process that serves a
 thousand listeners, and the worker would have to hold it until then.
 """
 

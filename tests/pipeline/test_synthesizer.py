@@ -111,6 +111,15 @@ def test_utterances_without_seed_get_different_seeds(synthesizer: QwenSynthesize
     assert len(seeds) == 8
 
 
+def test_only_paced_speech_on_a_gpu_waits_for_the_pcm_of_its_first_frame(
+    demo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_memory, "query_device_memory", lambda: DeviceMemory("GPU", 80 * GB, 80 * GB))
+    for device, paced, frames in (("cuda", True, 1), ("cuda", False, None), ("cpu", True, None)):
+        synthesizer = QwenSynthesizer(demo_folder, SynthesizerOptions(slots=2, device=device))
+        assert synthesizer._plan(SpeechRequest(voice="heart", paced=paced)).frames_before_first_pcm == frames
+
+
 def test_lookahead_is_whole_frames(demo_folder: Path) -> None:
     synthesizer = QwenSynthesizer(demo_folder, SynthesizerOptions(lookahead_ms=1000))
     assert synthesizer._plan(SpeechRequest(voice="heart")).lookahead_frames == 13

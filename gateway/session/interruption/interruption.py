@@ -20,20 +20,20 @@ class Interruption:
         self._heard_ms = 0
         """Milliseconds that the client had heard when it interrupted."""
 
-    def stop(self, played_ms: int | None, unsent: int | None, now_s: float) -> None:
-        """Stops where the client has played it, for good. Without `played_ms`, the playback clock decides.
-
-        `unsent`: the first sample of packets that were taken and not sent.
-        """
+    def stop(self, played_ms: int | None, now_s: float) -> None:
+        """Stops where the client has played it, for good. Without `played_ms`, the playback clock decides."""
         if not self._hold.held:
-            sent_ms = self._ms(self._pacer.sent_samples if unsent is None else unsent)
+            sent_ms = self._ms(self._pacer.sent_samples)
             clock_ms = self._ms(self._pacer.position_samples(now_s))
-            self._heard_ms = min(clock_ms if played_ms is None else played_ms, sent_ms)
+            self._heard_ms = clock_ms if played_ms is None else min(played_ms, sent_ms)
         self._outbox.drop()
         self._hold.drop()
 
     def hold(self, played_ms: int | None, unsent: int | None, hold_ms: int, now_s: float) -> None:
-        """Stops as `stop` does, for `hold_ms`; of an utterance that is held, the position stays."""
+        """Stops as `stop` does, for `hold_ms`; of an utterance that is held, the position stays.
+
+        `unsent`: the first sample of packets that were taken and not sent.
+        """
         position = 0
         if not self._hold.held:
             clock = self._pacer.position_samples(now_s)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import pytest
 from acceptance.simulation.session_walk import SessionWalk
 from fakes.pipeline.tone_synthesizer import ToneSpeech
 from voxgate.codecs.format import CODECS
 from voxgate.gateway.session.effects import SendAudio, SendMessage
+from voxgate.gateway.session.timers import RUN_PACKETS, UtteranceTimers
 
 
 def test_first_message_lists_limits_and_formats() -> None:
@@ -48,26 +51,38 @@ def test_interrupt_drops_queued_audio() -> None:
     assert [e for e in rest if isinstance(e, SendMessage) and '"interrupted"' in e.message]
 
 
-def test_unpaced_packets_leave_together_and_those_that_an_interrupt_keeps_back_were_not_heard() -> None:
-    walk = SessionWalk(0, slots=2)
-    session = walk.session
-    for fields in ({"type": "start", "pacing": "none"}, {"type": "text", "text": "hello, hello"}, {"type": "end"}):
+def test_packets_without_pacing_leave_without_a_look_at_the_timers_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walk, looks = SessionWalk(0, slots=2), 0
+    session, update = walk.session, UtteranceTimers.update
+
+    def counted(timers: UtteranceTimers, *arguments: Any) -> None:
+        nonlocal looks
+        looks += 1
+        update(timers, *arguments)
+
+    for fields in ({"type": "start", "pacing": "none"}, {"type": "text", "text": "hello " * 9}, {"type": "end"}):
         session.receive(json.dumps({**fields, "utterance": "a"}), 0.0)
     while session.next_wake_s(0.0) <= 0.0:
         walk.take()
     (utterance,) = session.active
     assert isinstance(utterance.speech, ToneSpeech)
-    chunks = [utterance.speech.step() for _ in range(3)]
-    for chunk in chunks:
+    for _ in range(RUN_PACKETS + 4):
+        chunk = utterance.speech.step()
         assert chunk is not None
         session.on_audio(utterance, chunk)
+    monkeypatch.setattr(UtteranceTimers, "update", counted)
+    for sent in range(1, RUN_PACKETS + 4):
+        assert session.next_wake_s(0.0) == 0.0
+        assert isinstance(session.next_effect(0.0), SendAudio)
+        assert session.backlog == 0, "what an interrupt would have to take back"
+        assert looks == (1 if sent <= RUN_PACKETS else 2)
     assert isinstance(session.next_effect(0.0), SendAudio)
-    assert session.backlog == 2
+    assert looks == 3, "the last packet may complete the utterance"
     session.receive('{"type":"interrupt","utterance":"a"}', 0.0)
     rest = list(iter(lambda: session.next_effect(0.0), None))
     assert not [effect for effect in rest if isinstance(effect, SendAudio)]
-    (answer,) = (json.loads(e.message) for e in rest if isinstance(e, SendMessage) and "interrupted" in e.message)
-    assert answer["played_ms"] == 80
 
 
 def test_utterance_is_expected_from_its_start_and_again_from_its_text() -> None:
