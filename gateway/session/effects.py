@@ -185,7 +185,7 @@ class EffectQueue:
         self._effects = deque(effect for effect in self._effects if not _is_audio_of(utterance, effect))
 
     def stop_audio(self, utterance: ServerUtterance) -> int | None:
-        """Removes the packets of an utterance that is held; returns the samples before the first, None without any."""
+        """Removes the packets of an utterance that stops; returns the samples before the first, None without any."""
         unsent = None
         left: deque[Effect] = deque()
         for effect in self._effects:

@@ -215,10 +215,13 @@ class ServerUtterance:
         if self.figures.first_packet_s is not None and speech.waiting_for_text:
             self.figures.on_text_gap(now_s)
 
-    def interrupt(self, played_ms: int | None, now_s: float) -> None:
-        """Stops the utterance where the client has played it. Without `played_ms`, the playback clock decides."""
+    def interrupt(self, played_ms: int | None, now_s: float, unsent: int | None = None) -> None:
+        """Stops the utterance where the client has played it. Without `played_ms`, the playback clock decides.
+
+        `unsent`: the first sample of packets that were taken and not sent.
+        """
         self.state = follow(self.state, Event.INTERRUPT)
-        self._interruption.stop(played_ms, now_s)
+        self._interruption.stop(played_ms, unsent, now_s)
 
     def begin_hold(self, played_ms: int | None, unsent: int | None, hold_ms: int, now_s: float) -> None:
         """Stops the utterance as `interrupt` does, for `hold_ms`; of one that is held, the position stays.

@@ -19,36 +19,39 @@ class Interruption:
         self._rate_hz, self._pre_skip = rate_hz, pre_skip
         self._heard_ms = 0
         """Milliseconds that the client had heard when it interrupted."""
+        self._seam = 0
+        """The sample with which the utterance last went on after a hold."""
 
-    def stop(self, played_ms: int | None, now_s: float) -> None:
-        """Stops where the client has played it, for good. Without `played_ms`, the playback clock decides."""
+    def stop(self, played_ms: int | None, unsent: int | None, now_s: float) -> None:
+        """Stops where the client has played it, for good. Without `played_ms`, the playback clock decides.
+
+        `unsent`: the first sample of packets that were taken and not sent.
+        """
         if not self._hold.held:
-            sent_ms = self._ms(self._pacer.sent_samples)
-            clock_ms = self._ms(self._pacer.position_samples(now_s))
-            self._heard_ms = clock_ms if played_ms is None else min(played_ms, sent_ms)
+            self._find_position(played_ms, unsent, now_s)
         self._outbox.drop()
         self._hold.drop()
 
     def hold(self, played_ms: int | None, unsent: int | None, hold_ms: int, now_s: float) -> None:
-        """Stops as `stop` does, for `hold_ms`; of an utterance that is held, the position stays.
-
-        `unsent`: the first sample of packets that were taken and not sent.
-        """
-        position = 0
-        if not self._hold.held:
-            clock = self._pacer.position_samples(now_s)
-            reached = max(self._pacer.sent_samples, clock)
-            if unsent is not None:
-                reached = min(reached, unsent)
-            heard_ms = self._ms(max(0, clock - self._pre_skip)) if played_ms is None else played_ms
-            self._heard_ms = min(heard_ms, self._ms(max(0, reached - self._pre_skip)))
-            # Of whole milliseconds, so that the client knows the very sample.
-            position = min(self._heard_ms * self._rate_hz // 1000 + self._pre_skip, reached)
+        """Stops as `stop` does, for `hold_ms`; of an utterance that is held, the position stays."""
+        position = 0 if self._hold.held else self._find_position(played_ms, unsent, now_s)
         self._hold.begin(position, hold_ms, now_s)
+
+    def _find_position(self, played_ms: int | None, unsent: int | None, now_s: float) -> int:
+        """Finds what the client has heard, in whole milliseconds, so that it knows the next sample; returns that."""
+        clock = max(self._pacer.position_samples(now_s), self._seam)
+        # What is sent again before the seam was heard.
+        reached = max(self._pacer.sent_samples, clock)
+        if unsent is not None:
+            reached = min(reached, max(unsent, self._seam))
+        heard_ms = self._ms(max(0, clock - self._pre_skip)) if played_ms is None else played_ms
+        self._heard_ms = min(heard_ms, self._ms(max(0, reached - self._pre_skip)))
+        return min(self._heard_ms * self._rate_hz // 1000 + self._pre_skip, reached)
 
     def end_hold(self, now_s: float) -> tuple[ContinuedMessage, float]:
         """Goes on from where the hold began; returns the message that says with which packet, and the time held."""
         seam = self._hold.end(now_s)
+        self._seam = seam.position_samples
         if seam.moved:
             self._heard_ms = self._ms(max(0, seam.position_samples - self._pre_skip))
         message = ContinuedMessage(

@@ -53,7 +53,7 @@ class Interruptions:
             self._timers.busy_until_s = now_s
             if message.hold_ms is None or not self._hold(utterance, message.played_ms, message.hold_ms, now_s):
                 was_held = utterance.hold.held
-                utterance.interrupt(message.played_ms, now_s)
+                utterance.interrupt(message.played_ms, now_s, self._effects.stop_audio(utterance))
                 self._end(utterance, was_held=was_held)
             if self._reports_spoken_text:
                 self._unanswered.append(utterance)
