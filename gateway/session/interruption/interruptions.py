@@ -112,14 +112,12 @@ class Interruptions:
 
     def _hold(self, utterance: ServerUtterance, played_ms: int | None, hold_ms: int, now_s: float) -> bool:
         """Keeps the utterance for `hold_ms`; returns False where a done one would be one too many."""
-        unsent = None
-        if not utterance.ended:
-            unsent = self._effects.stop_audio(utterance)
-        else:  # all of its audio precedes `done`, which may not have left yet either
+        if utterance.ended:
             try:
                 self._utterances.check_limit(raw=utterance.raw)
             except TooManyUtterances:
                 return False
+        unsent = self._effects.stop_audio(utterance)
         utterance.begin_hold(played_ms, unsent, hold_ms, now_s)
         self._utterances.add(utterance)
         return True

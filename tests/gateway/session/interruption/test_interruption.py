@@ -9,7 +9,7 @@ import pytest
 from acceptance.simulation.session_walk import SessionWalk
 from fakes.gateway.lone_utterance import push_audio, send_due, speaking
 from fakes.pipeline.tone_synthesizer import ToneSpeech
-from voxgate.gateway.session.effects import SendAudio, SendMessage
+from voxgate.gateway.session.effects import Effect, SendAudio, SendMessage
 from voxgate.gateway.session.session import ServerSession
 
 
@@ -46,7 +46,14 @@ def ask(session: ServerSession, **fields: Any) -> None:
 
 def heard_ms(session: ServerSession) -> list[int]:
     """Of the answers to interrupts among what the session has to do."""
-    effects = list(iter(lambda: session.next_effect(0.0), None))
+    return answers_ms(left(session))
+
+
+def left(session: ServerSession) -> list[Effect]:
+    return list(iter(lambda: session.next_effect(0.0), None))
+
+
+def answers_ms(effects: list[Effect]) -> list[int]:
     messages = [json.loads(effect.message) for effect in effects if isinstance(effect, SendMessage)]
     return [message["played_ms"] for message in messages if message["type"] == "interrupted"]
 
@@ -72,3 +79,16 @@ def test_packet_that_waits_for_the_socket_was_not_heard() -> None:
     ask(session, type="interrupt", utterance="b")
     ask(session, type="interrupt", utterance="a")
     assert heard_ms(session) == [0, 80]
+
+
+def test_last_packet_of_a_done_utterance_leaves_behind_its_hold() -> None:
+    session = speaks("none", "a", "b")
+    done = session.active[1]
+    session.on_finished(done)
+    while not done.ended:
+        assert session.next_effect(0.0) is not None
+    for kind in ({"type": "interrupt", "hold_ms": 5000}, {"type": "interrupt", "hold_ms": 5000}, {"type": "continue"}):
+        ask(session, **kind, utterance="b")
+    effects = left(session)
+    assert answers_ms(effects) == [240, 240]
+    assert [effect.pts for effect in effects if isinstance(effect, SendAudio) and effect.utterance is done] == [5760]
