@@ -194,7 +194,7 @@ class QwenSynthesizer(VoiceModel):
         if self._measured is not None:
             talker.times, codec.times = (stage.times for stage in self._measured.stages)
             return _Processes(talker, codec, self._measured)
-        stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.batch_frames))
+        stages = (Stage("talker", talker.times, self.slots), Stage("codec", codec.times, codec.max_job_frames))
         return _Processes(talker, codec, Capacity(stages, self.slots))
 
     def _default_slots(self) -> int:

@@ -25,7 +25,7 @@ MAX_JOB_FRAMES = 8
 """Frames of a batch over all its rows on a CPU: about 40 ms of work on one core, so that a new stream starts soon."""
 FEW_GPU_SLOTS = 128
 """Streams of a small GPU (`talker/vllm/gpu_memory.py`)."""
-FEW_SLOTS_BATCH_FRAMES, GPU_BATCH_FRAMES = 64, 256
+FEW_SLOTS_JOB_FRAMES, GPU_JOB_FRAMES = 64, 256
 """Frames of a job on a GPU, and of a batch that joins jobs of several processes: a few milliseconds of work. With few
 slots and with more, which takes several GB more (`talker/vllm/gpu_memory.py`)."""
 MAX_GPU_LEFT_CONTEXT = 120
@@ -61,19 +61,17 @@ class CodecService(CodecClient):
         after every stream was failed. For overlap on a GPU, raises
         CodecFormatError for an unreadable checkpoint and ValueError for more than MAX_GPU_LEFT_CONTEXT frames.
         """
-        batch_frames = MAX_JOB_FRAMES
+        job_frames = MAX_JOB_FRAMES
         if device != "cpu":
-            batch_frames = FEW_SLOTS_BATCH_FRAMES if slots <= FEW_GPU_SLOTS else GPU_BATCH_FRAMES
+            job_frames = FEW_SLOTS_JOB_FRAMES if slots <= FEW_GPU_SLOTS else GPU_JOB_FRAMES
             if codec_mode == "overlap":
                 if left_context > MAX_GPU_LEFT_CONTEXT:
                     raise ValueError(
                         f"left_context must be at most {MAX_GPU_LEFT_CONTEXT} on a GPU, got {left_context}"
                     )
                 reach = min(left_context, DecoderConfig.from_checkpoint(checkpoint_dir).vocoder_left_context)
-                batch_frames = _overlap_frames(batch_frames, reach)
-        job_frames = max_job_frames or batch_frames
-        super().__init__(slots, job_frames, job_deadline_s, on_death)
-        self.batch_frames = job_frames if device == "cpu" else max(job_frames, batch_frames)
+                job_frames = _overlap_frames(job_frames, reach)
+        super().__init__(slots, max_job_frames or job_frames, job_deadline_s, on_death)
         self.checkpoint_dir, self.codec_mode = checkpoint_dir, codec_mode
         self.left_context, self.threads, self.device = left_context, threads, device
         self._address = f"voxgate-codec-{uuid.uuid4().hex}"
@@ -180,7 +178,6 @@ class CodecService(CodecClient):
             threads=self.threads,
             max_rows=self.slots,
             max_frames=self.max_job_frames,
-            batch_frames=self.batch_frames,
             socket_fd=socket_fd,
             parent_pid=os.getpid(),
             device=self.device,

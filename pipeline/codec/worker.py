@@ -135,7 +135,7 @@ def _load_on_gpu(
     else:
         decoder = load_gpu_decoder(directory, options.slots, device, on_fallback)
     on_step("capturing graphs of the codec")
-    return GpuBatchDecoder(decoder, options.max_rows, options.batch_frames)
+    return GpuBatchDecoder(decoder, options.max_rows, options.max_frames)
 
 
 @dataclass(slots=True)

@@ -122,7 +122,7 @@ class _BatchInFlight:
 class _WorkerLoop:
     def __init__(self, channels: JobChannels, worker: BatchDecoder, options: CodecWorkerOptions) -> None:
         self._channels, self._worker = channels, worker
-        self._max_rows, self._max_frames = options.max_rows, options.batch_frames
+        self._max_rows, self._max_frames = options.max_rows, options.max_frames
         self._in_flight: deque[_BatchInFlight] = deque()
         self._timer: StepTimer[tuple[int, int]] = StepTimer()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 GRAPH_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 576, 640, 768, 896, 1024, 1280, 1536)
-"""Rows of a batch."""
+"""Rows of a batch. Those of the layers are positions: 576 are for 512 utterances and some prompts."""
 
 MIN_GRAPH_ROWS, ROWS_OF_A_SLOT = (128, 512), 4
 """Rows up to which the backbone of this package has a graph: `ROWS_OF_A_SLOT` for each slot, within these bounds, and

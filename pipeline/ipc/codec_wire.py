@@ -125,10 +125,10 @@ class CodecDescription:
 class CodecWorkerOptions:
     """What the codec service passes to its worker at the start, as JSON.
 
-    `codec_mode`, `left_context`: as in `codecs/neural/streaming.py`. `max_rows`, `max_frames`: the largest job of one
-    process. `batch_frames`: most frames of a batch, which may join jobs of several processes. `socket_fd`: the
-    worker's end of a socket pair; a worker inside another process connects to the abstract socket `address` instead.
-    `shared`: once ready, the worker listens at `jobs_address` for other processes.
+    `codec_mode`, `left_context`: as in `codecs/neural/streaming.py`. `max_rows`, `max_frames`: the largest job, and the
+    largest batch, which may join jobs of several processes. `socket_fd`: the worker's end of a socket pair; a worker
+    inside another process connects to the abstract socket `address` instead. `shared`: once ready, the worker listens
+    at `jobs_address` for other processes.
     """
 
     checkpoint_dir: str
@@ -138,7 +138,6 @@ class CodecWorkerOptions:
     threads: int
     max_rows: int
     max_frames: int
-    batch_frames: int
     socket_fd: int
     parent_pid: int
     device: str = "cpu"

@@ -68,7 +68,7 @@ class EngineKernels:
         if codec.codec_mode != "stateful":
             return None
         return cls(
-            config.checkpoint, config.shape, codec.slots, codec.max_rows, codec.batch_frames, options.gpu.fp8_cache
+            config.checkpoint, config.shape, codec.slots, codec.max_rows, codec.max_frames, options.gpu.fp8_cache
         )
 
     @classmethod

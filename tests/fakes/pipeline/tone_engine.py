@@ -66,7 +66,6 @@ class ToneCodec:
             threads=1,
             max_rows=slots,
             max_frames=JOB_FRAMES,
-            batch_frames=JOB_FRAMES,
             socket_fd=-1,
             parent_pid=os.getpid(),
             address=f"voxgate-tone-{uuid.uuid4().hex}",

@@ -19,7 +19,6 @@ from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 CODEBOOKS = 16
 OPTIONS = CodecWorkerOptions(
     checkpoint_dir="", slots=8, codec_mode="stateful", left_context=0, threads=1, max_rows=8, max_frames=8,
-    batch_frames=8,
     socket_fd=-1, parent_pid=0,
 )  # fmt: skip  # one argument list
 
