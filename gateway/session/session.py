@@ -368,7 +368,9 @@ class ServerSession:
 
     def next_effect(self, now_s: float) -> Effect | None:
         """Returns what to do next, None when nothing is due. Each utterance sends one due packet in turn."""
-        if not self._effects and not self.closing and not self._timers.send_on(self._utterances.active, now_s):
+        if self._effects or self.closing:
+            return self._effects.take()
+        if not self._timers.continue_burst(self._utterances.active, now_s):
             self._tick_protocol(now_s)
             for utterance in self._utterances.active:
                 self._update(utterance, now_s)
@@ -409,7 +411,7 @@ class ServerSession:
         if self.closing:
             return math.inf
         utterances = self._utterances.active
-        if self._timers.sends_on(utterances):
+        if self._timers.in_burst(utterances):
             return now_s
         wake_s = math.inf if utterances or self._deferred else self._idle_close_s
         if not self._deferred:

@@ -16,9 +16,9 @@ from .pacer import TIMER_SLACK_S
 from .protocol import WireProtocol
 from .utterance import ServerUtterance
 
-RUN_PACKETS = 8
-"""Packets of speech without pacing that leave one behind the other between two looks at everything else: as many as the
-codec's largest chunk has frames."""
+BURST_PACKETS = 8
+"""Packets of speech without pacing that leave between two looks at all timers: as many as the codec's largest chunk has
+frames."""
 _SLOW_CLOSE_TIMEOUT_S = 0.25
 """Seconds for the closing handshake of a slow consumer, which will not read it in all likelihood."""
 
@@ -31,8 +31,8 @@ class UtteranceTimers:
     ) -> None:
         self.busy_until_s = 0.0
         """When the client will have played the utterance that was completed last."""
-        self._run_left = 0
-        """Packets that may still leave before the next look at everything else."""
+        self._burst_left = 0
+        """Packets that may still leave before the next look at all timers."""
         self._protocol, self._effects, self._termination = protocol, effects, termination
         self._read_probe = ReadProbe()
         self._slow_consumer_timeout = SlowConsumerTimeout(self._read_probe, timeout_s)
@@ -41,10 +41,10 @@ class UtteranceTimers:
         """Sends the next packet if it is due, and completes the utterance after its last one."""
         self.send_checkpoint(utterance, now_s)
         warn_s, close_s = self._slow_consumer_timeout.deadlines_s(utterance)
-        self._run_left = 0
+        self._burst_left = 0
         if now_s + TIMER_SLACK_S < warn_s and (packet := utterance.take_due_packet(now_s)) is not None:
             self._send(utterance, packet, now_s)
-            self._run_left = RUN_PACKETS - 1
+            self._burst_left = BURST_PACKETS - 1
         utterance.credit(now_s)
         if (done := utterance.complete()) is not None:
             self.busy_until_s = utterance.pacer.played_out_s(now_s)
@@ -59,22 +59,22 @@ class UtteranceTimers:
                 self._effects.send(StarvingMessage(utterance=utterance.name, audio_ms=audio_ms))
             self._check_slow_consumer(utterance, now_s, warn_s, close_s)
 
-    def sends_on(self, active: Sequence[ServerUtterance]) -> bool:
+    def in_burst(self, active: Sequence[ServerUtterance]) -> bool:
         """Whether the only active utterance has no pacing, and packets to send before its last one.
 
-        To look at all that time does to it between two of them would cost as much as to send one.
+        A look at all timers between two of them costs as much as to send one.
         """
-        if not self._run_left or len(active) != 1:
+        if not self._burst_left or len(active) != 1:
             return False
         (utterance,) = active
         changes = utterance.ended or utterance.hold.held or utterance.retraction.under_way
         return not (utterance.paced or changes) and utterance.outbox.waiting_packets > 1
 
-    def send_on(self, active: Sequence[ServerUtterance], now_s: float) -> bool:
-        """Sends the next packet if it `sends_on`; returns whether it does."""
-        if not self.sends_on(active) or (packet := active[0].take_due_packet(now_s)) is None:
+    def continue_burst(self, active: Sequence[ServerUtterance], now_s: float) -> bool:
+        """Sends the next packet of a burst; returns whether there was one."""
+        if not self.in_burst(active) or (packet := active[0].take_due_packet(now_s)) is None:
             return False
-        self._run_left -= 1
+        self._burst_left -= 1
         self._send(active[0], packet, now_s)
         return True
 

@@ -51,9 +51,10 @@ class Interruptions:
         self._check_hold(message.hold_ms)
         for utterance in self._interrupted_by(message, now_s):
             self._timers.busy_until_s = now_s
-            if message.hold_ms is None or not self._hold(utterance, message.played_ms, message.hold_ms, now_s):
+            unsent = self._effects.stop_audio(utterance)
+            if message.hold_ms is None or not self._hold(utterance, message.played_ms, unsent, message.hold_ms, now_s):
                 was_held = utterance.hold.held
-                utterance.interrupt(message.played_ms, now_s, self._effects.stop_audio(utterance))
+                utterance.interrupt(message.played_ms, now_s, unsent)
                 self._end(utterance, was_held=was_held)
             if self._reports_spoken_text:
                 self._unanswered.append(utterance)
@@ -110,14 +111,15 @@ class Interruptions:
             reason = f"hold_ms must be at most {most_ms}, got {hold_ms}" if most_ms else "hold_ms is not offered here"
             raise BadMessage(reason, param="hold_ms")
 
-    def _hold(self, utterance: ServerUtterance, played_ms: int | None, hold_ms: int, now_s: float) -> bool:
+    def _hold(
+        self, utterance: ServerUtterance, played_ms: int | None, unsent: int | None, hold_ms: int, now_s: float
+    ) -> bool:
         """Keeps the utterance for `hold_ms`; returns False where a done one would be one too many."""
         if utterance.ended:
             try:
                 self._utterances.check_limit(raw=utterance.raw)
             except TooManyUtterances:
                 return False
-        unsent = self._effects.stop_audio(utterance)
         utterance.begin_hold(played_ms, unsent, hold_ms, now_s)
         self._utterances.add(utterance)
         return True

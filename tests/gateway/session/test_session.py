@@ -10,7 +10,7 @@ from acceptance.simulation.session_walk import SessionWalk
 from fakes.pipeline.tone_synthesizer import ToneSpeech
 from voxgate.codecs.format import CODECS
 from voxgate.gateway.session.effects import SendAudio, SendMessage
-from voxgate.gateway.session.timers import RUN_PACKETS, UtteranceTimers
+from voxgate.gateway.session.timers import BURST_PACKETS, UtteranceTimers
 
 
 def test_first_message_lists_limits_and_formats() -> None:
@@ -68,16 +68,16 @@ def test_packets_without_pacing_leave_without_a_look_at_the_timers_between_them(
         walk.take()
     (utterance,) = session.active
     assert isinstance(utterance.speech, ToneSpeech)
-    for _ in range(RUN_PACKETS + 4):
+    for _ in range(BURST_PACKETS + 4):
         chunk = utterance.speech.step()
         assert chunk is not None
         session.on_audio(utterance, chunk)
     monkeypatch.setattr(UtteranceTimers, "update", counted)
-    for sent in range(1, RUN_PACKETS + 4):
+    for sent in range(1, BURST_PACKETS + 4):
         assert session.next_wake_s(0.0) == 0.0
         assert isinstance(session.next_effect(0.0), SendAudio)
         assert session.backlog == 0, "what an interrupt would have to take back"
-        assert looks == (1 if sent <= RUN_PACKETS else 2)
+        assert looks == (1 if sent <= BURST_PACKETS else 2)
     assert isinstance(session.next_effect(0.0), SendAudio)
     assert looks == 3, "the last packet may complete the utterance"
     session.receive('{"type":"interrupt","utterance":"a"}', 0.0)
