@@ -17,7 +17,7 @@ from voxgate.pipeline.talker.vllm.compile_ahead import EngineKernels, compile_fa
 from voxgate.pipeline.talker.vllm.config import EngineConfig, EngineOptions, GpuOptions
 
 SHAPE = TableShape(slots=16, prefix=24, text=6, frames=10, groups=16, hidden=320, prefilled_prompts=2)
-CODEC = CodecWorkerOptions("/voice/codec", 32, "stateful", 72, 1, 32, 128, 256, -1, 7, "cuda", "voxgate-codec-1")
+CODEC = CodecWorkerOptions("/voice/codec", 32, "stateful", 72, 1, 32, 256, -1, 7, "cuda", "voxgate-codec-1")
 """Codec of an engine of 16 slots."""
 
 
