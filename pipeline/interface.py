@@ -246,10 +246,14 @@ class SpeechCut:
 
 @dataclass(frozen=True, slots=True)
 class LeasedSlots:
-    """Slots that another process leased for an utterance: one of the talker's and one of the codec's."""
+    """Slots that another process leased for an utterance: one of the talker's and one of the codec's.
+
+    `prompt_row`: of a prefilled prompt that is reserved for it.
+    """
 
     talker: int
     codec: int
+    prompt_row: int | None = None
 
 
 class Speech(Protocol):

@@ -97,7 +97,10 @@ class Broker:
             self._send(GenerationEnded(request.epoch, None))
         else:
             lease.talker.submit(
-                request.epoch, request.prompt_len, lambda steps: self._send(GenerationEnded(request.epoch, steps))
+                request.epoch,
+                request.prompt_len,
+                lambda steps: self._send(GenerationEnded(request.epoch, steps)),
+                claimed=request.claimed,
             )
 
     def abort(self, request: AbortGeneration) -> None:
@@ -138,7 +141,7 @@ class Broker:
         except VoxgateError as error:
             self._refuse(number, error)
         else:
-            self._send(TicketGranted(number, (lease.talker.slot, lease.codec)))
+            self._send(TicketGranted(number, (lease.talker.slot, lease.codec, lease.talker.prompt_row)))
 
     def _refuse(self, number: int, error: VoxgateError) -> None:
         self._send(TicketRefused(number, error.code, error.message, error.retry_after_ms, error.reached))

@@ -70,13 +70,15 @@ class TicketMoved(Message, frozen=True):
 
 
 class TicketGranted(Message, frozen=True):
-    """Speech process: an utterance is admitted with these slots of talker and codec; None without an engine.
+    """Speech process: an utterance is admitted with these slots; None without an engine.
+
+    `slots`: of talker and codec, and the row of a prefilled prompt (`LeasedSlots`).
 
     Sent again, with other slots, after a restart of the engine.
     """
 
     ticket: int
-    slots: tuple[int, int] | None
+    slots: tuple[int, int, int | None] | None
 
 
 class TicketRefused(Message, frozen=True):

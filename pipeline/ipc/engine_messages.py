@@ -45,11 +45,15 @@ class Detach(Message, frozen=True):
 
 
 class SubmitGeneration(Message, frozen=True):
-    """Run a generation in a leased slot, whose tables are written."""
+    """Run a generation in a leased slot, whose tables are written.
+
+    `claimed`: it has claimed the row of a prefilled prompt that is reserved for the slot.
+    """
 
     slot: int
     epoch: int
     prompt_len: int
+    claimed: bool = False
 
 
 class GenerationEnded(Message, frozen=True):

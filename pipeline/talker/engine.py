@@ -169,7 +169,7 @@ class TalkerEngine:
     def lease(self) -> TalkerSlotLease:
         """A free slot for another process's generations. Raises AtCapacity, EngineLost."""
         _, slot = self._take_slot()
-        lease = TalkerSlotLease(slot, self)
+        lease = TalkerSlotLease(slot, self, self._prompt_pool.reserve() if self._prompt_pool is not None else None)
         self._owners.add(lease)
         return lease
 
@@ -193,6 +193,14 @@ class TalkerEngine:
             self.keep_awake()
             return request
         return asyncio.create_task(self._process.run(f"{epoch}", slot, prompt_len))
+
+    def take_over(self, row: int) -> asyncio.Task[int] | None:
+        """As `LendingEngine.take_over`."""
+        return None if self._prompt_pool is None else self._prompt_pool.take_over(row)
+
+    def give_back(self, row: int) -> asyncio.Task[int] | None:
+        """As `LendingEngine.give_back`."""
+        return None if self._prompt_pool is None else self._prompt_pool.give_back(row)
 
     def _prefill(self, row: int, positions: int) -> asyncio.Task[int]:
         """Computes the prompt in a row of the pool; the task resolves as that of `run`, for the row's successor."""

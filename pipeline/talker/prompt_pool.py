@@ -6,14 +6,15 @@ tables behind the slots, each with such a prefix that the engine has computed al
 1. `_fill` writes the prefix into an EMPTY row and requests its computation (COMPUTING). vLLM's request has the row as
    its token id, like a generation's has its slot, and stays in the engine afterwards without text or credit to step.
 2. The scheduler reports that the prefix was computed (PREFILL): the row is READY.
-3. A generation whose prompt has the same prefix claims the row (CLAIMED): `claim` sets `Field.SUCCESSOR` to its slot,
-   the last of all stores, and the generation continues the row's request as its own.
+3. A generation whose prompt has the same prefix claims the row (CLAIMED): `Field.SUCCESSOR` is set to its slot, the
+   last of all stores, and the generation continues the row's request as its own. For a slot that another process has,
+   the row is RESERVED when it gets the slot: that process claims it by itself and reports it (`take_over`).
 4. The scheduler sees SUCCESSOR, replaces the request's token ids by the slot and counts it as the slot's. Until the
    request has made a step with the new ids, the model maps ids of the row to the slot as well.
 5. The step that makes the first frame is over: the scheduler reports PREFILL again, and the row is EMPTY.
 
 A READY row whose prefix has become rare is given up (ABORTING): its request is aborted, and the report that confirms
-it makes the row EMPTY.
+it makes the row EMPTY. A reservation that is not used makes the row READY again (`give_back`).
 """
 
 from __future__ import annotations
@@ -62,10 +63,25 @@ class PromptPrefix:
             tables.speaker[row] = np.frombuffer(self.speaker, np.float32)
 
 
+def claim_reserved(tables: SlotTables, slot: int, row: int) -> bool:
+    """Claims a row of another process's pool that is reserved for `slot`, if the prompt in both begins alike.
+
+    As `PrefilledPromptPool.claim`.
+    """
+    prefix = PromptPrefix.of(tables, slot)
+    if prefix is None or prefix != PromptPrefix.of(tables, row):
+        return False
+    tables.control[row, Field.SUCCESSOR] = slot + 1
+    return True
+
+
 class _State(Enum):
     EMPTY = auto()
     COMPUTING = auto()
     READY = auto()
+    RESERVED = auto()
+    SPENT = auto()
+    """The first frame that another process began in a RESERVED row is made, and `take_over` is still to come."""
     CLAIMED = auto()
     ABORTING = auto()
 
@@ -105,15 +121,55 @@ class PrefilledPromptPool:
         """
         if not self._rows or (prefix := PromptPrefix.of(self._tables, slot)) is None:
             return None
+        self._note_use(prefix)
+        if (row := self._find_ready(prefix)) is None:
+            return None
+        row.state = _State.CLAIMED
+        request, row.request = row.request, None
+        self._tables.control[row.number, Field.SUCCESSOR] = slot + 1
+        return request
+
+    def reserve(self) -> int | None:
+        """A row with the newest prefix in use, for a slot of another process; None if there is none to spare.
+
+        That process may set `Field.SUCCESSOR` until `take_over` or `give_back`. Half of the rows remain for `claim`.
+        """
+        reserved = sum(row.state is _State.RESERVED for row in self._rows.values())
+        if not self._recent or 2 * (reserved + 1) > len(self._rows):
+            return None
+        if (row := self._find_ready(self._recent[-1])) is None:
+            return None
+        row.state = _State.RESERVED
+        return row.number
+
+    def take_over(self, number: int) -> asyncio.Task[int] | None:
+        """The request of a reserved row that the other process has claimed for its slot; None if the pool is closed."""
+        row = self._rows.get(number)
+        if row is None or row.state not in (_State.RESERVED, _State.SPENT):
+            return None
+        assert row.prefix is not None  # it was READY
+        self._note_use(row.prefix)
+        request, row.request = row.request, None
+        if row.state is _State.SPENT:
+            row.state, row.prefix = _State.EMPTY, None
+        else:
+            row.state = _State.CLAIMED
+        return request
+
+    def give_back(self, number: int) -> asyncio.Task[int] | None:
+        """Ends a reservation; returns the request, as `take_over`, if the other process has claimed the row yet."""
+        if self._tables.control[number, Field.SUCCESSOR]:
+            return self.take_over(number)
+        if (row := self._rows.get(number)) is not None and row.state is _State.RESERVED:
+            row.state = _State.READY
+        return None
+
+    def _find_ready(self, prefix: PromptPrefix) -> _Row | None:
+        return next((row for row in self._rows.values() if row.state is _State.READY and row.prefix == prefix), None)
+
+    def _note_use(self, prefix: PromptPrefix) -> None:
         self._recent.append(prefix)
         self._refill_soon()
-        for row in self._rows.values():
-            if row.state is _State.READY and row.prefix == prefix:
-                row.state = _State.CLAIMED
-                request, row.request = row.request, None
-                self._tables.control[row.number, Field.SUCCESSOR] = slot + 1
-                return request
-        return None
 
     def on_report(self, number: int) -> None:
         """Takes the scheduler's report of a row: its prefix was computed, or the row is free again."""
@@ -121,6 +177,8 @@ class PrefilledPromptPool:
             return
         if row.state is _State.COMPUTING:
             row.state = _State.READY
+        elif row.state is _State.RESERVED:
+            row.state = _State.SPENT
         elif row.state in (_State.CLAIMED, _State.ABORTING):
             row.state, row.prefix, row.request = _State.EMPTY, None, None
             self._refill_soon()

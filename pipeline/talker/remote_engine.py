@@ -1,8 +1,9 @@
 """The talker's engine as a process sees it that attached to it.
 
 One engine serves several processes: the speech process starts it, and every other process runs generations in slots
-leased to it. Such a process writes the slots' tables and receives its frames directly; only requests to run or abort
-a generation pass through the speech process (`ipc/engine_messages.py`).
+leased to it. Such a process writes the slots' tables and receives its frames directly, and continues from a prefilled
+prompt that is reserved for the slot; other requests to run a generation, and to abort one, pass through the speech
+process (`ipc/engine_messages.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..ipc.report_channel import ReportReceiver
 from ..ipc.slot_tables import SlotTables, TableShape
 from ..ipc.wakeup import WakeupSender
 from .generation import Generation
+from .prompt_pool import claim_reserved
 from .slot_owners import SlotOwner, SlotOwners
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ class RemoteTalkerEngine:
         self._process, self._epoch = attach.owner, attach.last_epoch
         self._owners: SlotOwners[Generation] = SlotOwners(self.shape.groups)
         self._requests: dict[int, asyncio.Future[int]] = {}
+        self._prompt_rows: dict[int, int | None] = {}
+        """Of leased slots, the row of a prefilled prompt that is reserved for the next generation."""
         self._lost = False
         self._receiver = ReportReceiver(attach.reports, self._receive)
         self._wakeup = WakeupSender(attach.wakeup_address)
@@ -55,6 +59,10 @@ class RemoteTalkerEngine:
         generation = Generation(self._tables, slot, self._epoch, self)
         self._owners.add(generation)
         return generation
+
+    def reserve(self, slot: int, prompt_row: int | None) -> None:
+        """The row of a prefilled prompt is reserved for the next generation in a leased slot; None: no row is."""
+        self._prompt_rows[slot] = prompt_row
 
     def end(self, epoch: int, steps: int | None) -> None:
         """The speech process reports that the engine ended a generation (`GenerationEnded`)."""
@@ -81,10 +89,14 @@ class RemoteTalkerEngine:
         self._requests.clear()
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:
-        """As `SlotEngine.run`."""
+        """As `SlotEngine.run`; continues from the prefilled prompt that is reserved, if that begins alike."""
+        row = self._prompt_rows.pop(slot, None)
+        if claimed := row is not None and claim_reserved(self._tables, slot, row):
+            # The speech process need not be asked, and is not waited for.
+            self._wakeup.notify()
         ended = asyncio.get_running_loop().create_future()
         self._requests[epoch] = ended
-        self._send(SubmitGeneration(slot, epoch, prompt_len))
+        self._send(SubmitGeneration(slot, epoch, prompt_len, claimed))
         return asyncio.create_task(self._run(epoch, ended))
 
     async def _run(self, epoch: int, ended: asyncio.Future[int]) -> int:

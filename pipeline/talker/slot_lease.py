@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,16 @@ CODEC_GRACE_S = 2.0
 """Seconds after which a process's last codec job is done: one that died may have left a job for its slot."""
 
 
+class LendingEngine(SlotEngine, Protocol):
+    """The engine as its leases see it."""
+
+    def take_over(self, row: int) -> asyncio.Task[int] | None:
+        """As `PrefilledPromptPool.take_over`."""
+
+    def give_back(self, row: int) -> asyncio.Task[int] | None:
+        """As `PrefilledPromptPool.give_back`."""
+
+
 class TalkerSlotLease:
     """Owns a talker slot for another process, in the speech process.
 
@@ -25,8 +36,10 @@ class TalkerSlotLease:
     process writes the slot's tables and receives its frames itself.
     """
 
-    def __init__(self, slot: int, engine: SlotEngine) -> None:
+    def __init__(self, slot: int, engine: LendingEngine, prompt_row: int | None = None) -> None:
         self.slot = slot
+        self.prompt_row = prompt_row
+        """The row of a prefilled prompt that is reserved for the first generation, until then."""
         self.epoch = 0
         self._engine = engine
         self._request: asyncio.Task[int] | None = None
@@ -42,18 +55,28 @@ class TalkerSlotLease:
             return 0
         return self._prompt_len
 
-    def submit(self, epoch: int, prompt_len: int, on_end: Callable[[int | None], None]) -> None:
+    def submit(
+        self, epoch: int, prompt_len: int, on_end: Callable[[int | None], None], *, claimed: bool = False
+    ) -> None:
         """Runs a generation; `on_end` gets the number of its steps, or None when the engine was lost.
 
-        Refused with None while another one runs, and after `release`.
+        `claimed`: the process has claimed the reserved row for it. Refused with None while another one runs, and after
+        `release`.
         """
         if self._request is not None or self._released:
             on_end(None)
             return
         self.epoch, self._prompt_len = epoch, prompt_len
         self._began_s = asyncio.get_running_loop().time()
-        self._request = self._engine.run(self.slot, epoch, prompt_len)
-        self._request.add_done_callback(lambda request: self._ended(request, on_end))
+        request = self._end_reservation(claimed=claimed) or self._engine.run(self.slot, epoch, prompt_len)
+        self._request = request
+        request.add_done_callback(lambda request: self._ended(request, on_end))
+
+    def _end_reservation(self, *, claimed: bool = False) -> asyncio.Task[int] | None:
+        row, self.prompt_row = self.prompt_row, None
+        if row is None:
+            return None
+        return self._engine.take_over(row) if claimed else self._engine.give_back(row)
 
     def abort(self, epoch: int) -> None:
         """Aborts that generation, if it is the present one; the engine confirms it to the other process too."""
@@ -68,6 +91,10 @@ class TalkerSlotLease:
     def release(self) -> None:
         """Ends the lease; the slot is free when the engine has confirmed it."""
         self._released = True
+        if (claimed := self._end_reservation()) is not None:
+            # By a process that died before it could submit the generation.
+            self._request = claimed
+            claimed.add_done_callback(lambda request: self._ended(request, lambda _: None))
         if self._request is None:
             self._engine.free(self)
         else:

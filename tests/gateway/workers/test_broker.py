@@ -78,7 +78,7 @@ def test_the_queue_takes_turns_between_callers_of_all_workers() -> None:
     for ticket in (2, 3):
         first.join(Join(ticket, "ada", None), 0.0)
     second.join(Join(1, "bob", None), 0.0)
-    assert house.said[0][0] == TicketGranted(1, (0, 10))
+    assert house.said[0][0] == TicketGranted(1, (0, 10, None))
     assert [word.position for word in house.said[0] if isinstance(word, TicketMoved)] == [1, 2, 2, 3]
     assert [word.position for word in house.said[1] if isinstance(word, TicketMoved)] == [1]
     told: list[tuple[int, int]] = []
@@ -221,7 +221,7 @@ def test_ticket_has_no_position_before_the_first_answer() -> None:
     assert door.said == [Join(1, "ada", 4)]
     assert (ticket.granted, ticket.position, ticket.deadline_s, caller.utterances) == (False, 0, 8.0, 1)
     door.gate.on_message(TicketMoved(1, 2, 700), 5.1)
-    door.gate.on_message(TicketGranted(1, (3, 9)), 5.2)
+    door.gate.on_message(TicketGranted(1, (3, 9, None)), 5.2)
     assert door.heard == [(False, 2, None, None), (True, 0, LeasedSlots(3, 9), None)]
     door.gate.release(ticket, 6.0)
     door.gate.release(ticket, 6.0)
@@ -235,7 +235,7 @@ def test_zero_queue_wait_leaves_time_for_the_first_answer() -> None:
     door = Door(wait_ms=0)
     first, second = (door.gate.enqueue(Caller("ada", KeyLimits()), door.hear, 5.0) for _ in range(2))
     assert first.deadline_s > 6.0
-    door.gate.on_message(TicketGranted(1, (3, 9)), 5.001)
+    door.gate.on_message(TicketGranted(1, (3, 9, None)), 5.001)
     door.gate.on_message(TicketMoved(2, 1, 700), 5.001)
     assert first.granted
     assert second.deadline_s == 5.0, "that there is no room is known now"

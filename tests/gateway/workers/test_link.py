@@ -30,7 +30,7 @@ TO_WORKER = [
     WorkerInit("{}", "/voice", 3, 8000, "/proc/1/fd/4", b"\0secret"),
     Attach(3, 64, "/proc/1/fd/3", (8, 272, 256, 1000, 16, 8), "ipc://@reports", "bell", "jobs", 16, 21),
     Status("ready", None, 8, 3, 0, 500),
-    TicketGranted(1, (4, 7)),
+    TicketGranted(1, (4, 7, None)),
     TicketGranted(2, None),
     TicketMoved(3, 2, 1500),
     TicketRefused(4, "at_capacity", "no room", 250, "queue"),
@@ -91,9 +91,9 @@ async def test_link_asks_answers_and_reports_the_end_of_the_other_side() -> None
     await other.link.open(theirs)
     assert await one.link.ask("counts", 5) == b"COUNTS"
     one.link.send(TicketMoved(1, 1, 10))
-    one.link.send(TicketGranted(1, (0, 0)))
+    one.link.send(TicketGranted(1, (0, 0, None)))
     await one.link.ask("a round trip", 5)
-    assert other.taken == [TicketMoved(1, 1, 10), TicketGranted(1, (0, 0))]
+    assert other.taken == [TicketMoved(1, 1, 10), TicketGranted(1, (0, 0, None))]
     with pytest.raises(TimeoutError):
         await one.link.ask("never", 0.01)
     waiting = asyncio.ensure_future(one.link.ask("never", 5))
@@ -127,8 +127,8 @@ async def test_messages_that_a_first_sample_waits_for_leave_before_the_turn_ends
     one.link.send(TicketMoved(1, 1, 10))
     with pytest.raises(BlockingIOError):
         theirs.recv(1)
-    one.link.send(TicketGranted(1, (0, 0)))
-    assert reader.feed(theirs.recv(1 << 16)) == [TicketMoved(1, 1, 10), TicketGranted(1, (0, 0))], "in order"
+    one.link.send(TicketGranted(1, (0, 0, None)))
+    assert reader.feed(theirs.recv(1 << 16)) == [TicketMoved(1, 1, 10), TicketGranted(1, (0, 0, None))], "in order"
     one.link.send(TicketMoved(2, 1, 10))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -143,14 +143,14 @@ async def test_messages_stay_whole_and_in_order_when_the_socket_is_full() -> Non
     await one.link.open(ours)
     sent: list[Any] = []
     for number in range(40):
-        sent += [TicketRefused(number, "at_capacity", "x" * 20_000, 250, "queue"), TicketGranted(number, (0, 0))]
+        sent += [TicketRefused(number, "at_capacity", "x" * 20_000, 250, "queue"), TicketGranted(number, (0, 0, None))]
     for message in sent:
         one.link.send(message)
     await other.link.open(theirs)
     await one.link.ask("a round trip", DEADLINE_S)
     assert other.taken == sent
-    one.link.send(TicketGranted(99, (0, 0)))
+    one.link.send(TicketGranted(99, (0, 0, None)))
     one.link.close()
     async with asyncio.timeout(DEADLINE_S):
         await other.gone.wait()
-    assert other.taken[-1] == TicketGranted(99, (0, 0))
+    assert other.taken[-1] == TicketGranted(99, (0, 0, None))

@@ -10,8 +10,9 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import pytest_asyncio
@@ -20,9 +21,12 @@ from fakes.waiting import DEADLINE_S, until
 from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
 from voxgate.pipeline.interface import FinishReason
+from voxgate.pipeline.ipc.engine_messages import Attach, Message, SubmitGeneration
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Continuation, Generation, Sampling
 from voxgate.pipeline.talker.prompt import custom_voice_prompt
+from voxgate.pipeline.talker.remote_engine import RemoteTalkerEngine
+from voxgate.pipeline.talker.slot_lease import TalkerSlotLease
 from voxgate.pipeline.talker.vllm.config import EngineOptions, GpuOptions
 
 from .plain_talker import Options, PlainTalker, Spoken, Voice
@@ -97,6 +101,7 @@ async def engine(checkpoint: TalkerCheckpoint) -> AsyncIterator[TalkerEngine]:
         device=DEVICE,
         dtype="float32",
         gpu=GpuOptions(voxgate_kernels=VOXGATE_KERNELS),
+        attached_processes=1,
         prefilled_prompts=PREFILLED,
     )
     engine = TalkerEngine(checkpoint, options)
@@ -275,3 +280,69 @@ async def test_speech_continues_from_prefilled_prompt(engine: TalkerEngine, case
     assert pool.ready == ready - 1
     assert await collect(generation) == cases[1].expected.frames
     await generation.aclose()
+
+
+class Attachment:
+    """Another process's use of the engine, by its leases: what it sends is handled at once."""
+
+    def __init__(self, engine: TalkerEngine) -> None:
+        self._engine = engine
+        self._leases: dict[int, TalkerSlotLease] = {}
+        self.claims: list[bool] = []
+        self.losses: list[str] = []
+        addresses = engine.reports_address(1), engine.wakeup_address
+        attach = Attach(1, 0, engine.tables_path, astuple(engine.shape), *addresses, "", 0, 0)
+        self.remote = RemoteTalkerEngine(attach, self._handle, self.losses.append)
+
+    def _handle(self, message: Message) -> None:
+        assert isinstance(message, SubmitGeneration)
+        self.claims.append(message.claimed)
+        self._leases[message.slot].submit(
+            message.epoch,
+            message.prompt_len,
+            lambda steps: self.remote.end(message.epoch, steps),
+            claimed=message.claimed,
+        )
+
+    def begin(self, case: Case) -> tuple[Generation, TalkerSlotLease]:
+        lease = self._engine.lease()
+        self._leases[lease.slot] = lease
+        self.remote.reserve(lease.slot, lease.prompt_row)
+        generation = self.remote.open(lease.slot)
+        generation.prepare(custom_voice_prompt(self._engine.checkpoint, "heart", "auto"), sampling(case), case.cap)
+        return generation, lease
+
+
+async def test_other_process_continues_from_reserved_prompt(engine: TalkerEngine, cases: list[Case]) -> None:
+    await speak(engine, cases[0], at_once, salt=6)
+    pool = engine._prompt_pool
+    assert pool is not None
+    attachment = Attachment(engine)
+    for case in cases[1:4]:
+        await until(lambda: pool.ready == PREFILLED)
+        generation, lease = attachment.begin(case)
+        assert pool.ready == PREFILLED - 1
+        await at_once(generation, case.tokens, random.Random(0))
+        assert await collect(generation) == case.expected.frames
+        await generation.aclose()
+        lease.release()
+    assert attachment.claims == [True] * 3
+    attachment.remote.lose("the test is over")
+
+
+async def test_reserved_prompt_of_process_that_died_is_free_again(engine: TalkerEngine, cases: list[Case]) -> None:
+    await speak(engine, cases[0], at_once, salt=7)
+    pool = engine._prompt_pool
+    assert pool is not None
+    await until(lambda: pool.ready == PREFILLED)
+    attachment, free = Attachment(engine), engine.free_slots
+    generation, lease = attachment.begin(cases[1])
+    with patch.object(attachment.remote, "_send"):  # it dies between its claim and its message
+        await at_once(generation, cases[1].tokens, random.Random(0))
+    await until(lambda: generation.frames > 2)
+    assert pool.ready < PREFILLED
+    lease.release()
+    await until(lambda: engine.free_slots == free)
+    await until(lambda: pool.ready == PREFILLED)
+    attachment.remote.lose("the test is over")
+    await speak(engine, cases[2], at_once, salt=8)

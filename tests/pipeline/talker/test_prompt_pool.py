@@ -7,7 +7,13 @@ import asyncio
 import numpy as np
 import pytest
 from voxgate.pipeline.ipc.slot_tables import NO_ENTRY, SPEAKER, Field, SlotTables, TableShape
-from voxgate.pipeline.talker.prompt_pool import MAX_PREFIX_POSITIONS, REFILL_DELAY_S, PrefilledPromptPool, PromptPrefix
+from voxgate.pipeline.talker.prompt_pool import (
+    MAX_PREFIX_POSITIONS,
+    REFILL_DELAY_S,
+    PrefilledPromptPool,
+    PromptPrefix,
+    claim_reserved,
+)
 
 from ...fakes.virtual_time import run
 
@@ -164,5 +170,89 @@ def test_unclaimed_requests_are_aborted_on_close() -> None:
         assert engine.aborted == [9, 10, 11]
         assert not request.done(), "it is a generation's now"
         request.cancel()
+
+    run(scene())
+
+
+async def ready_engine() -> Engine:
+    """An engine whose rows all have the prompt of voice 7."""
+    engine = Engine()
+    await engine.begin(0, 7)
+    engine.read_all()
+    return engine
+
+
+def test_half_of_the_rows_are_reserved_and_the_others_claimed() -> None:
+    async def scene() -> None:
+        assert Engine().pool.reserve() is None, "no prompt was in use"
+        engine = await ready_engine()
+        assert [engine.pool.reserve() for _ in range(3)] == [8, 9, None]
+        claimed = []
+        for slot in range(1, 4):
+            engine.write(slot, 7)
+            claimed.append(engine.pool.claim(slot))
+        assert [request is not None for request in claimed] == [True, True, False]
+        assert engine.tables.control[8:, Field.SUCCESSOR].tolist() == [0, 0, 2, 3]
+
+    run(scene())
+
+
+def test_other_process_claims_reserved_row_with_the_same_prompt_only() -> None:
+    async def scene() -> None:
+        engine = await ready_engine()
+        row = engine.pool.reserve()
+        assert row is not None
+        engine.write(1, 6)
+        assert not claim_reserved(engine.tables, 1, row)
+        engine.write(1, 7, lead=1)
+        assert not claim_reserved(engine.tables, 1, row), "it depends on the text"
+        engine.write(1, 7)
+        assert claim_reserved(engine.tables, 1, row)
+        assert engine.tables.control[row, Field.SUCCESSOR] == 2
+        request = engine.pool.take_over(row)
+        assert request is not None
+        assert engine.pool.take_over(row) is None, "it is claimed once"
+        engine.pool.on_report(row)
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        assert engine.reading == [row], "it is free, and filled again"
+        assert not request.done()
+
+    run(scene())
+
+
+def test_first_frame_may_be_made_before_the_claim_is_reported() -> None:
+    async def scene() -> None:
+        engine = await ready_engine()
+        row = engine.pool.reserve()
+        assert row is not None
+        engine.write(1, 7)
+        assert claim_reserved(engine.tables, 1, row)
+        engine.pool.on_report(row)
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        assert not engine.reading, "its request is not taken over yet"
+        request = engine.pool.take_over(row)
+        assert request is not None
+        assert not request.done()
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        assert engine.reading == [row]
+
+    run(scene())
+
+
+def test_unused_reservation_is_given_back() -> None:
+    async def scene() -> None:
+        engine = await ready_engine()
+        first, second = engine.pool.reserve(), engine.pool.reserve()
+        assert first is not None
+        assert second is not None
+        assert engine.pool.ready == 2
+        assert engine.pool.give_back(first) is None
+        assert engine.pool.ready == 3
+        engine.write(1, 7)
+        assert claim_reserved(engine.tables, 1, second)
+        assert engine.pool.give_back(second) is not None, "it was claimed: the request has to be ended"
+        engine.pool.close()
+        assert engine.pool.give_back(first) is None
+        assert engine.pool.reserve() is None
 
     run(scene())

@@ -7,7 +7,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -18,7 +18,9 @@ from voxgate.pipeline.ipc.engine_messages import AbortGeneration, Attach, Messag
 from voxgate.pipeline.ipc.records import MAX_PROCESSES, RecordFlag, pack_release
 from voxgate.pipeline.ipc.report_channel import ReportSender
 from voxgate.pipeline.ipc.slot_tables import Field, SlotTables
+from voxgate.pipeline.ipc.wakeup import WakeupListener
 from voxgate.pipeline.talker.generation import Generation
+from voxgate.pipeline.talker.prompt_pool import PromptPrefix
 from voxgate.pipeline.talker.remote_engine import RemoteTalkerEngine
 
 from .generation.scripted_engine import PROMPT, SAMPLING, SHAPE, frame
@@ -31,11 +33,13 @@ class Attachment:
 
     def __init__(self) -> None:
         run = uuid.uuid4().hex
-        self.tables, path = SlotTables.create(SHAPE)
+        shape = replace(SHAPE, prefilled_prompts=2)
+        self.tables, path = SlotTables.create(shape)
+        self.wakeups = WakeupListener(f"voxgate-test-wakeup-{run}")
         self.sent: list[Message] = []
         self.losses: list[str] = []
         address = f"voxgate-test-reports-{run}"
-        attach = Attach(PROCESS, 0, path, astuple(SHAPE), address, f"voxgate-test-wakeup-{run}", "", 4, 8)
+        attach = Attach(PROCESS, 0, path, astuple(shape), address, f"voxgate-test-wakeup-{run}", "", 4, 8)
         self.engine = RemoteTalkerEngine(attach, self.sent.append, self.losses.append)
         self.reports = ReportSender(["", address], SHAPE.groups)
 
@@ -58,12 +62,13 @@ async def attached() -> AsyncIterator[Attachment]:
     finally:
         attachment.engine.lose("the test is over")
         attachment.reports.close()
+        attachment.wakeups.close()
 
 
 async def test_generation_runs_through_speech_process_and_gets_its_frames() -> None:
     async with attached() as attachment:
         generation = attachment.begin()
-        assert attachment.sent == [SubmitGeneration(0, generation.epoch, 4)]
+        assert attachment.sent == [SubmitGeneration(0, generation.epoch, 4, claimed=False)]
         assert generation.epoch % MAX_PROCESSES == PROCESS
         attachment.record(generation, 0)
         attachment.record(generation, 1, RecordFlag.END)
@@ -71,6 +76,41 @@ async def test_generation_runs_through_speech_process_and_gets_its_frames() -> N
         assert [codes.tolist() async for codes in generation] == [frame(0)[: SHAPE.groups].tolist()]
         assert generation.finish_reason is FinishReason.END
         await generation.aclose()
+
+
+@pytest.mark.parametrize("alike", [True, False])
+async def test_reserved_prompt_is_continued_at_once_if_it_begins_alike(alike: bool) -> None:
+    async with attached() as attachment:
+        row = SHAPE.slots + 1
+        generation = attachment.begin(1)
+        prefix = PromptPrefix.of(attachment.tables, 1)
+        assert prefix is not None
+        prefix.write(attachment.tables, row)
+        attachment.tables.prefix[row, 0, 0] += not alike
+        attachment.engine.reserve(0, row)
+        attachment.wakeups.read()
+        generation = attachment.begin(0)
+        assert attachment.tables.control[row, Field.SUCCESSOR] == (1 if alike else 0)
+        assert attachment.wakeups.read() is alike, "the engine is notified in the same turn"
+        assert attachment.sent[-1] == SubmitGeneration(0, generation.epoch, 4, claimed=alike)
+
+
+async def test_reserved_prompt_is_for_one_generation() -> None:
+    async with attached() as attachment:
+        first = attachment.begin(0)
+        prefix = PromptPrefix.of(attachment.tables, 0)
+        assert prefix is not None
+        prefix.write(attachment.tables, SHAPE.slots)
+        first.on_released()
+        attachment.engine.reserve(0, SHAPE.slots)
+        for claimed in (True, False):
+            generation = attachment.begin(0)
+            assert attachment.sent[-1] == SubmitGeneration(0, generation.epoch, 4, claimed=claimed)
+            generation.on_released()
+        attachment.engine.reserve(0, SHAPE.slots)
+        attachment.engine.reserve(0, None)
+        generation = attachment.begin(0)
+        assert attachment.sent[-1] == SubmitGeneration(0, generation.epoch, 4, claimed=False)
 
 
 async def test_utterance_is_expected_by_process() -> None:

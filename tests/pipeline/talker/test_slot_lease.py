@@ -16,6 +16,9 @@ class Engine:
         self.request: asyncio.Future[int]
         self.asked: list[int] = []
         self.freed: list[int] = []
+        self.prefilled: dict[int, asyncio.Task[int]] = {}
+        """Requests of reserved rows that were claimed."""
+        self.given_back: list[int] = []
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:  # noqa: ARG002 - the engine's signature
         self.request = asyncio.get_running_loop().create_future()
@@ -29,6 +32,13 @@ class Engine:
         self.asked.append(owner.epoch)
 
     def wake(self) -> None: ...
+
+    def take_over(self, row: int) -> asyncio.Task[int] | None:
+        return self.prefilled.pop(row, None)
+
+    def give_back(self, row: int) -> asyncio.Task[int] | None:
+        self.given_back.append(row)
+        return self.prefilled.pop(row, None)
 
     def free(self, owner: SlotOwner) -> None:
         self.freed.append(owner.slot)
@@ -94,5 +104,55 @@ def test_engine_loss_ends_generation_and_prompt_counts_as_computed_in_time() -> 
         engine.request.set_exception(EngineLost("gone"))
         await asyncio.sleep(0.01)
         assert over == [None]
+
+    run(scene())
+
+
+def test_generation_continues_from_the_row_that_its_process_has_claimed() -> None:
+    async def scene() -> None:
+        engine, over = Engine(), []
+        engine.prefilled[9] = engine.run(0, 0, 0)
+        lease = TalkerSlotLease(5, engine, 9)
+        assert lease.prompt_row == 9
+        prefilled = engine.request
+        lease.submit(65, 30, over.append, claimed=True)
+        assert engine.request is prefilled, "no further request runs"
+        prefilled.set_result(7)
+        await asyncio.sleep(0.01)
+        assert over == [7]
+        lease.submit(129, 30, over.append)
+        assert engine.request is not prefilled
+        assert engine.given_back == []
+
+    run(scene())
+
+
+def test_reserved_row_is_given_back_by_a_generation_that_does_not_use_it() -> None:
+    async def scene() -> None:
+        engine, over = Engine(), []
+        lease = TalkerSlotLease(5, engine, 9)
+        lease.submit(65, 30, over.append)
+        assert engine.given_back == [9]
+        engine.request.set_result(7)
+        await asyncio.sleep(0.01)
+        lease.release()
+        assert engine.given_back == [9]
+        assert engine.freed == [5]
+
+    run(scene())
+
+
+def test_row_claimed_by_a_process_that_died_is_aborted_before_the_slot_is_free() -> None:
+    async def scene() -> None:
+        engine = Engine()
+        engine.prefilled[9] = engine.run(0, 0, 0)
+        request = engine.prefilled[9]
+        lease = TalkerSlotLease(5, engine, 9)
+        lease.release()
+        await asyncio.sleep(0.01)
+        assert request.cancelled()
+        assert (engine.asked, engine.freed) == ([0], [])
+        lease.on_released()
+        assert engine.freed == [5]
 
     run(scene())

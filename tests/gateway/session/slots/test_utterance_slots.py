@@ -46,7 +46,7 @@ def test_a_speech_is_prepared_behind_its_request_and_opened_by_the_grant() -> No
     worker = WorkerSession()
     assert worker.asked == [(Join(1, "ada", None), 0)]
     (prepared,) = worker.synthesizer.prepared
-    worker.admission.on_message(TicketGranted(1, (3, 9)), 0.1)
+    worker.admission.on_message(TicketGranted(1, (3, 9, None)), 0.1)
     (speech,) = worker.synthesizer.speeches
     assert speech.request is prepared.request
     assert [each.prepared_speech for each in worker.session.active] == [None]
@@ -56,7 +56,7 @@ def test_a_prepared_speech_waits_in_the_queue() -> None:
     worker = WorkerSession()
     worker.admission.on_message(TicketMoved(1, 2, 700), 0.1)
     assert not worker.synthesizer.speeches
-    worker.admission.on_message(TicketGranted(1, (3, 9)), 0.2)
+    worker.admission.on_message(TicketGranted(1, (3, 9, None)), 0.2)
     assert len(worker.synthesizer.speeches) == len(worker.synthesizer.prepared) == 1
 
 
@@ -67,7 +67,7 @@ def test_a_refused_or_interrupted_utterance_opens_no_speech() -> None:
     interrupted.receive(type="interrupt")
     for worker in (refused, interrupted):
         assert not worker.session.active
-        worker.admission.on_message(TicketGranted(1, (3, 9)), 0.2)  # crossed with the end of the utterance
+        worker.admission.on_message(TicketGranted(1, (3, 9, None)), 0.2)  # crossed with the end of the utterance
         assert not worker.synthesizer.speeches
 
 
@@ -84,5 +84,5 @@ def test_a_speech_that_has_read_text_which_was_taken_back_is_not_opened() -> Non
     worker.session.next_effect(0.0)
     assert [str(each.text) for each in worker.session.active] == ["hello"]
     assert [each.prepared_speech for each in worker.session.active] == [None]
-    worker.admission.on_message(TicketGranted(1, (3, 9)), 0.1)
+    worker.admission.on_message(TicketGranted(1, (3, 9, None)), 0.1)
     assert len(worker.synthesizer.speeches) == 1
