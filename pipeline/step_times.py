@@ -10,6 +10,7 @@ argument, in seconds of any clock that does not go back.
 from __future__ import annotations
 
 import bisect
+import math
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -264,16 +265,23 @@ class StepTimer(Generic[Shape]):
             step.launched_s = now_s
             self._preparations.append(now_s - step.ordered_s)
 
-    def finished(self, step: object, now_s: float, device_s: float | None = None) -> float:
+    def finished(
+        self, step: object, now_s: float, device_s: float | None = None, *, ended_s: float | None = None
+    ) -> float:
         """Ends a step and returns its duration in seconds, which includes the host's work since the previous step.
 
         The duration counts from the end of the previous step; after `idle`, from the step's order if that is later.
         It is 0 for an unknown step. `device_s` is the step's duration as the device measured it, where it did.
+        `ended_s`: when the device completed a step, which is taken for the end of this one if it can be. `now_s` may be
+        later: where nothing is ordered behind a step, its end is looked for when it is expected. Taken for the end, it
+        would be expected later each time.
         """
         began_s = now_s
         while self._in_flight:
             oldest = self._in_flight.popleft()
             if oldest.step is step:
+                if ended_s is not None and max(oldest.launched_s or math.inf, self._finished_s) < ended_s < now_s:
+                    now_s = ended_s
                 began_s = max(oldest.ordered_s, self._finished_s) if self._idle else self._finished_s
                 self._record(oldest, now_s, device_s)
                 break

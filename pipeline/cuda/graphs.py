@@ -107,6 +107,9 @@ def new_stream(priority: int = 0) -> torch.cuda.Stream:
     return torch.cuda.Stream(priority=priority)  # type: ignore[no-untyped-call]  # torch has no types for it
 
 
-def new_event(*, timing: bool = False) -> torch.cuda.Event:
-    """An event whose waiting threads sleep instead of spinning; `timing`: records its time, for `elapsed_time`."""
-    return torch.cuda.Event(enable_timing=timing, blocking=True)  # type: ignore[no-untyped-call]  # as above
+def new_event(*, timing: bool = False, spin: bool = False) -> torch.cuda.Event:
+    """An event whose waiting threads sleep; `timing`: records its time, for `elapsed_time`.
+
+    `spin`: they spin instead, and go on some 0.1 ms earlier.
+    """
+    return torch.cuda.Event(enable_timing=timing, blocking=not spin)  # type: ignore[no-untyped-call]  # as above

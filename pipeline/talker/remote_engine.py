@@ -106,8 +106,9 @@ class RemoteTalkerEngine:
             self._requests.pop(epoch, None)
 
     def expect_utterance(self) -> None:
-        """As `Synthesizer.expect_utterance`."""
+        """As `Synthesizer.expect_utterance`; the engine's loop is awake when the request follows."""
         self._tables.expected_s[self._process] = time.monotonic()
+        self._wakeup.notify()
 
     def wake(self) -> None:
         """As `SlotEngine.wake`: once per turn of the event loop, for all generations."""

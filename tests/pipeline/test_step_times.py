@@ -211,3 +211,32 @@ def test_step_launched_early_begins_when_the_device_is_free() -> None:
     timer.launched(1.3)
     timer.finished(FIRST, 2.1)
     assert timer.expected_end_s() == pytest.approx(2.1 + 1.0)
+
+
+def test_step_that_was_over_before_it_was_seen_ends_when_the_device_completed_it() -> None:
+    timer: StepTimer[str] = StepTimer()
+    for at_s in range(10, 40, 10):
+        timer.ordered(FIRST, at_s, "a")
+        timer.launched(at_s + 1)
+        # Seen when it was expected, and a little later.
+        seen_s = max(at_s + 4.5, timer.expected_end_s() or 0.0)
+        assert timer.finished(FIRST, seen_s, ended_s=at_s + 4) == pytest.approx(4 if at_s == 10 else 10)
+        timer.ordered(SECOND, at_s + 5, "a")
+        timer.launched(at_s + 5)
+        assert timer.expected_end_s() == pytest.approx(at_s + 5 + 3)
+        timer.ordered(THIRD, at_s + 5)
+        timer.finished(THIRD, at_s + 4)  # drops the step
+
+
+@pytest.mark.parametrize("ended_s", [0.0, 11.0, 12.5, 14.5])
+def test_end_that_is_of_another_step_is_ignored(ended_s: float) -> None:
+    timer: StepTimer[str] = StepTimer()
+    timer.ordered(FIRST, 10, "a")
+    timer.launched(11.0)
+    timer.ordered(SECOND, 11, "a")
+    timer.launched(12.0)
+    timer.finished(FIRST, 13.0)
+    timer.finished(SECOND, 14.0, ended_s=ended_s)
+    timer.ordered(THIRD, 20, "a")
+    timer.launched(20.0)
+    assert timer.expected_end_s() == pytest.approx(21.0), "the device was free at 13.0"

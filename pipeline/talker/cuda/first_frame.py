@@ -140,4 +140,4 @@ class _FirstFrameStaging:
         self.wanted = torch.empty(3, columns, dtype=torch.int64, pin_memory=True)
         self.inputs = torch.empty(2 + groups, columns, dtype=torch.int64, device=device)
         self.pcm = torch.empty(columns, samples, dtype=torch.float32, pin_memory=True)
-        self.found, self.decoded = new_event(), new_event()
+        self.found, self.decoded = new_event(), new_event(spin=True)

@@ -6,9 +6,13 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...cuda.graphs import new_event
@@ -24,6 +28,16 @@ SEND_TIMEOUT_S = 60.0
 """Longest wait for a free buffer, after which the step fails: far above any step."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Buffer:
+    """Pinned memory for the records of a step, int32 [rows, width], and two events: they are there."""
+
+    records: Tensor
+    copied: torch.cuda.Event
+    copied_soon: torch.cuda.Event
+    """Waited for by spinning, in a step that begins an utterance: its client waits for what follows."""
+
+
 class FrameSender:
     """Copies records to pinned memory and sends them from a thread of its own."""
 
@@ -33,20 +47,21 @@ class FrameSender:
         width: int,
         send: Callable[[bytes], object],
         first_frames: FirstFrameDecoder | None = None,
+        ended_s: NDArray[np.float64] | None = None,
         end_process: Callable[[int], object] = os._exit,
     ) -> None:
         """`width`: numbers of a record; `send` is called from the thread; `first_frames` decodes first frames.
 
-        `end_process` is called with status 1 when frames cannot be sent.
+        `ended_s`, float64 [1], gets the time of the monotonic clock when a step is over. `end_process` is called with
+        status 1 when frames cannot be sent.
         """
         self._send, self._first_frames, self._end_process = send, first_frames, end_process
-        self._free: queue.Queue[tuple[Tensor, torch.cuda.Event]] = queue.Queue()
-        self._due: queue.SimpleQueue[tuple[Tensor, torch.cuda.Event, int, PendingFirstFrames | None]] = (
-            queue.SimpleQueue()
-        )
+        self._ended_s = np.zeros(1) if ended_s is None else ended_s
+        self._free: queue.Queue[_Buffer] = queue.Queue()
+        self._due: queue.SimpleQueue[tuple[_Buffer, int, PendingFirstFrames | None]] = queue.SimpleQueue()
         for _ in range(IN_FLIGHT):
-            buffer = torch.empty(max_rows, width, dtype=torch.int32, pin_memory=True)
-            self._free.put((buffer, new_event()))
+            records = torch.empty(max_rows, width, dtype=torch.int32, pin_memory=True)
+            self._free.put(_Buffer(records, new_event(), new_event(spin=True)))
         self._thread = threading.Thread(target=self._run, name="frame-sender", daemon=True)
         self._thread.start()
 
@@ -56,13 +71,14 @@ class FrameSender:
         Raises EngineError when no buffer becomes free in time.
         """
         try:
-            buffer, event = self._free.get(timeout=SEND_TIMEOUT_S)
+            buffer = self._free.get(timeout=SEND_TIMEOUT_S)
         except queue.Empty as error:
             raise EngineError(f"no frame was sent for {SEND_TIMEOUT_S:.0f} s") from error
-        buffer[: len(records)].copy_(records, non_blocking=True)
-        event.record()
+        buffer.records[: len(records)].copy_(records, non_blocking=True)
+        buffer.copied.record()
+        buffer.copied_soon.record()
         pending = self._first_frames.launch(records) if self._first_frames is not None else None
-        self._due.put((buffer, event, len(records), pending))
+        self._due.put((buffer, len(records), pending))
 
     def _run(self) -> None:
         try:
@@ -74,13 +90,14 @@ class FrameSender:
             self._end_process(1)
 
     def _send_next(self) -> None:
-        buffer, event, rows, pending = self._due.get()
-        event.synchronize()
-        records = buffer[:rows].numpy()
+        buffer, rows, pending = self._due.get()
+        (buffer.copied if pending is None else buffer.copied_soon).synchronize()
+        self._ended_s[0] = time.monotonic()
+        records = buffer.records[:rows].numpy()
         if pending is not None:
             pending.mark(records)
         message = records[records[:, 0] != PADDING_ROW].tobytes()
-        self._free.put((buffer, event))
+        self._free.put(buffer)
         if message:
             self._send(message)
         if pending is not None:

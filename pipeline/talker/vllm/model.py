@@ -31,6 +31,7 @@ from ...cuda.self_test import disabled
 from ...ipc.codec_wire import CodecWorkerOptions
 from ...ipc.process_death import exit_with_owner
 from ...ipc.records import HEADER
+from ...ipc.slot_tables import SlotTables
 from ..reference.embedding import FrameHistory, InputEmbedding
 from ..reference.predictor import Predictor
 from ..reference.row_tags import append_row_tags, split_row_tags
@@ -191,7 +192,7 @@ class VoxgateTalker(nn.Module):
                     self._note_step("capturing graphs of first frames")
                     self.first_frame_decoder = FirstFrameDecoder(codec, self._max_rows, checkpoint.groups)
                 self._note_step("capturing graphs of steps")
-                self._step = self._graphed(make)
+                self._step = self._graphed(make, tables)
 
     def _start_codec(self) -> GpuBatchDecoder | None:
         """Starts the codec's thread, if the codec runs in this process."""
@@ -259,7 +260,7 @@ class VoxgateTalker(nn.Module):
         gpu_step = GpuFrameStep(step, predictor, self._checkpoint, snapshot, slots)
         return GpuInputEmbedding(embedding, views, snapshot), gpu_step.make
 
-    def _graphed(self, make: MakeFrames) -> Step:
+    def _graphed(self, make: MakeFrames, tables: SlotTables) -> Step:
         """Captures `make` as CUDA graphs, whose records a thread sends."""
         from ..cuda.frame_sender import FrameSender
         from ..cuda.frame_step import GraphedStep
@@ -269,7 +270,7 @@ class VoxgateTalker(nn.Module):
         padding_row = append_row_tags(hidden, slots, torch.zeros_like(slots))
         width = HEADER + self._checkpoint.groups
         send = self._config.connect_reports().send
-        sender = FrameSender(self._max_rows, width, send, self.first_frame_decoder)
+        sender = FrameSender(self._max_rows, width, send, self.first_frame_decoder, tables.ended_s)
         graphs = GraphedStep(make, padding_row, self._max_rows, sender.put)
         graphs.capture()
         return graphs
