@@ -31,6 +31,7 @@ HAPROXY_TIMEOUT_S = 10.0
 MIN_CORES = 4
 """Cores are divided among gateways only where each gets at least this many."""
 _POLL_S = 0.05
+_CAPACITY_LINES = 3
 _REPORT_LINES = 20
 
 
@@ -73,12 +74,19 @@ async def one_gateway(
                 process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.wait()
+            for line in capacity_changes(log.read_text("utf-8", errors="replace")):
+                print(f"bench: {line}", file=sys.stderr, flush=True)
 
 
 def fast_paths(log: str) -> str | None:
     """What a gateway's log says of the GPU's fast paths; None without a GPU."""
     found = re.search(r"GPU fast paths in use.*", log)
     return None if found is None else found.group()
+
+
+def capacity_changes(log: str) -> Sequence[str]:
+    """The last changes of the predicted capacity in a gateway's log, each with the stage that allows no more."""
+    return re.findall(r"capacity: \d+ utterances at once instead of .*", log)[-_CAPACITY_LINES:]
 
 
 async def _start_gateway(

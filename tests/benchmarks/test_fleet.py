@@ -9,6 +9,7 @@ from voxgate.benchmarks import fleet
 from voxgate.benchmarks.fleet import (
     GatewayStartError,
     balanced,
+    capacity_changes,
     divide_cores,
     fast_paths,
     gateways,
@@ -17,7 +18,9 @@ from voxgate.benchmarks.fleet import (
     one_gateway,
 )
 from voxgate.gateway.ready_file import ReadyGateway
+from voxgate.pipeline.capacity import Capacity, Stage
 from voxgate.pipeline.cuda.fast_paths import summary
+from voxgate.pipeline.step_times import StepTimes
 
 STARTS = """#!/bin/sh
 # python -m voxgate.cli serve --port 0 --ready-file FILE ...
@@ -124,3 +127,21 @@ def test_report_names_the_fast_paths_of_the_gateway() -> None:
         fast_paths(f"2026-11-27 INFO    voxgate: start took 9 s\n2026-11-27 INFO    voxgate: {line}\nready\n") == line
     )
     assert fast_paths("2026-11-27 INFO    voxgate: ready\n") is None
+
+
+def test_report_has_the_last_changes_of_the_capacity(caplog: pytest.LogCaptureFixture) -> None:
+    times = StepTimes()
+    for batch, seconds in ((1, 0.003), (100, 0.02)):
+        for _ in range(8):
+            times.record(batch, seconds, 0.0)
+    capacity = Capacity([Stage("talker", times, 1000)], 1000)
+    with caplog.at_level("INFO"):
+        for at_s in range(5):
+            for _ in range(96):
+                times.record(100, 0.04 + 0.01 * at_s, 1.0 + at_s)
+            capacity.utterances(1.0 + at_s)
+    log = "".join(f"2026-11-27 INFO    {record.name}: {record.getMessage()}\n" for record in caplog.records)
+    changes = capacity_changes(log)
+    assert len(changes) == 3
+    assert changes[-1].startswith(f"capacity: {capacity.utterances(5.0)} utterances at once instead of")
+    assert "steps slower" in changes[-1]

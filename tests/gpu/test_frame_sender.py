@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 
+import numpy as np
 import pytest
 import torch
 from voxgate.pipeline.ipc.records import PADDING_ROW
@@ -29,9 +31,10 @@ def test_records_are_sent_without_padding_rows() -> None:
         sent.append(message)
         arrived.set()
 
-    records = records_of(3, PADDING_ROW, 5)
-    FrameSender(4, WIDTH, send).put(records)
+    records, ended_s, began_s = records_of(3, PADDING_ROW, 5), np.zeros(1), time.monotonic()
+    FrameSender(4, WIDTH, send, ended_s=ended_s).put(records)
     assert arrived.wait(60)
+    assert began_s < ended_s[0] <= time.monotonic()
     assert sent == [records[[0, 2]].cpu().numpy().tobytes()]
 
 

@@ -113,6 +113,7 @@ def start_vllm(checkpoint: TalkerCheckpoint, config: EngineConfig, progress: Sta
                 if (reason := failure_of_start(Path(folder), error)) is not None:
                     raise EngineError(reason) from error
                 raise
+        log_errors_of_vllm()
         for note in (Note.MEMORY, Note.FAST_PATHS, Note.FALLBACK_KERNELS, Note.KERNELS):
             if (text := read_note(Path(folder), note)) is not None:
                 log.info("%s", text)
@@ -157,6 +158,16 @@ def _import_vllm() -> None:
     logging.getLogger("vllm").setLevel(logging.ERROR)
     with gc_paused():
         _ = compat.AsyncLLM
+
+
+def log_errors_of_vllm() -> None:
+    """Makes errors that vLLM logs in this process records of the root logger; to be called behind vLLM's own set-up.
+
+    Its handler needs the process of a record, which the gateway's log leaves out, and would print why it failed.
+    """
+    vllm = logging.getLogger("vllm")
+    vllm.handlers.clear()
+    vllm.propagate = True
 
 
 def _import_vllm_early() -> None:

@@ -29,13 +29,26 @@ class Engine:
         self.free_codec = list(range(10, 10 + 2 * slots))
         self.requests: dict[int, asyncio.Future[int]] = {}
         self.asked: list[int] = []
+        self.prompt_rows: list[int] = []
+        """Rows of prefilled prompts to reserve."""
+        self.taken_over: list[int] = []
+        self.given_back: list[int] = []
         self.runs = True
 
     def lease(self) -> SlotLease:
         if not self.runs:
             raise EngineNotReady("it does not run")
         codec = self.free_codec.pop(0)
-        return SlotLease(TalkerSlotLease(self.free_seats.pop(0), self), codec, lambda: self.free_codec.append(codec))
+        lease = TalkerSlotLease(self.free_seats.pop(0), self, self.prompt_rows.pop() if self.prompt_rows else None)
+        return SlotLease(lease, codec, lambda: self.free_codec.append(codec))
+
+    def take_over(self, row: int) -> asyncio.Task[int] | None:
+        self.taken_over.append(row)
+        return self.run(0, row, 0)
+
+    def give_back(self, row: int) -> asyncio.Task[int] | None:
+        self.given_back.append(row)
+        return None
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:  # noqa: ARG002 - the engine's signature
         async def request() -> int:
@@ -87,6 +100,28 @@ def test_the_queue_takes_turns_between_callers_of_all_workers() -> None:
         told += [each for each in house.granted() if each not in told]
     assert told == [(0, 1), (1, 1), (0, 2), (0, 3)]
     assert house.admission.queued == house.admission.active == 0
+
+
+def test_reserved_prompt_comes_with_the_slot_and_its_claim_with_the_request() -> None:
+    async def scene() -> None:
+        house = House()
+        house.engine.prompt_rows = [90, 91]
+        mine, _ = house.desks
+        mine.join(Join(1, "ada", None), 0.0)
+        mine.join(Join(2, "ada", None), 0.0)
+        assert house.said[0] == [TicketGranted(1, (0, 10, 91)), TicketGranted(2, (1, 11, 90))]
+        mine.on_message(SubmitGeneration(0, 65, 9, claimed=True), 0.0)
+        mine.on_message(SubmitGeneration(1, 129, 9), 0.0)
+        await asyncio.sleep(0.01)
+        assert (house.engine.taken_over, house.engine.given_back) == ([91], [90])
+        assert set(house.engine.requests) == {91, 129}, "the claimed row's request is the generation's"
+        house.engine.requests[91].set_result(7)
+        await asyncio.sleep(0.01)
+        assert house.said[0][-1] == GenerationEnded(65, 7)
+        mine.on_worker_ended(1.0)
+        await asyncio.sleep(0.01)
+
+    run(scene())
 
 
 def test_a_callers_limit_holds_over_all_workers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import resource
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from voxgate.pipeline.talker.vllm.launch import (
     check_descriptor_limit,
     check_host_memory,
     host_memory_bytes,
+    log_errors_of_vllm,
     preload_modules,
     write_engine_folder,
 )
@@ -37,6 +39,17 @@ def test_preloaded_modules_exist(device: str) -> None:
     """The fork server ignores a module that does not exist, and every start becomes slow."""
     missing = [name for name in preload_modules(device) if find_spec(name.partition(":")[0]) is None]
     assert not missing
+
+
+def test_errors_of_vllm_are_records_of_the_gateway(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logging.getLogger("vllm").addHandler(logging.StreamHandler())
+    log_errors_of_vllm()
+    monkeypatch.setattr(logging, "logProcesses", False)  # as the gateway's log
+    logging.getLogger("vllm.v1.engine").error("engine died")
+    assert [record.getMessage() for record in caplog.records] == ["engine died"]
+    assert capsys.readouterr().err == ""
 
 
 def test_weights_are_linked_not_copied(checkpoint: TalkerCheckpoint, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from voxgate.pipeline.ipc.slot_tables import Field
-from voxgate.pipeline.step_times import MIN_SAMPLES, ORDER_MARGIN_S
+from voxgate.pipeline.step_times import MIN_SAMPLES, ORDER_MARGIN_S, step_end_s
 from voxgate.pipeline.talker.vllm.scheduler import credit, joint_steps, just_in_time
 from voxgate.pipeline.talker.vllm.scheduler.joint_steps import HOLD_S, JOINT_INTERVAL_S, SPARE_FRAMES
 from voxgate.pipeline.talker.vllm.scheduler.just_in_time import _END_MARGIN_S, JustInTimeScheduling
@@ -298,6 +298,24 @@ def test_loop_goes_on_at_the_end_of_the_step_under_way(
 
 
 @pytest.mark.usefixtures("under_way")
+def test_end_of_a_step_is_expected_when_the_device_completes_it(
+    harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock, under_way: Order
+) -> None:
+    order, durations_s = under_way, []
+    for _ in range(20):
+        # Nothing is ordered behind the step, so that the loop looks for its end when that is expected.
+        began_s, expected_s = clock.now_s, step_end_s(scheduler._timer)
+        durations_s.append(expected_s - began_s)
+        harness.tables.ended_s[0] = began_s + 0.010
+        clock.now_s = max(began_s + 0.010, expected_s) + 0.001
+        scheduler.update_from_output(order, None)
+        clock.now_s += JOINT_INTERVAL_S
+        order = scheduler.schedule()
+        clock.now_s += 0.001
+        scheduler.get_grammar_bitmask(order)
+    assert max(durations_s) == pytest.approx(0.010)
+
+
 def test_loop_goes_on_where_it_has_a_message_to_read(scheduler: JustInTimePlainScheduler) -> None:
     scheduler.wait_for_notification = lambda _: False
     assert not scheduler.has_requests()
