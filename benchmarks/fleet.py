@@ -67,7 +67,8 @@ async def one_gateway(
                 reason = "timed out" if isinstance(failure, TimeoutError) else str(failure)
                 raise GatewayStartError("\n".join([f"the gateway did not start: {reason}", *lines])) from None
             if (line := fast_paths(log.read_text("utf-8", errors="replace"))) is not None:
-                print(f"bench: {line}", file=sys.stderr, flush=True)
+                _report(line)
+            _report(f"capacity: {gateway.capacity} utterances at once at the start")
             yield gateway
         finally:
             if process.returncode is None:
@@ -75,7 +76,11 @@ async def one_gateway(
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.wait()
             for line in capacity_changes(log.read_text("utf-8", errors="replace")):
-                print(f"bench: {line}", file=sys.stderr, flush=True)
+                _report(line)
+
+
+def _report(line: str) -> None:
+    print(f"bench: {line}", file=sys.stderr, flush=True)
 
 
 def fast_paths(log: str) -> str | None:
