@@ -244,16 +244,21 @@ class SpeechCut:
     speech goes on as it would have, `characters` are all of that text, and the samples are 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LeasedSlots:
     """Slots that another process leased for an utterance: one of the talker's and one of the codec's.
 
-    `prompt_row`: of a prefilled prompt that is reserved for it.
+    `prompt_row`: of a prefilled prompt that is reserved for its first generation, until `take_prompt_row`.
     """
 
     talker: int
     codec: int
     prompt_row: int | None = None
+
+    def take_prompt_row(self) -> int | None:
+        """The reserved row, once: another speech in the same slots has none."""
+        row, self.prompt_row = self.prompt_row, None
+        return row
 
 
 class Speech(Protocol):

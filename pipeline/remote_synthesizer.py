@@ -151,7 +151,7 @@ class RemoteSynthesizer(VoiceModel):
         talker, codec = self._check_ready()
         if place is None:
             raise EngineNotReady("no slot is leased for the utterance")
-        talker.reserve(place.talker, place.prompt_row)
+        talker.reserve(place.talker, place.take_prompt_row())
         return SpeechSlots(
             partial(talker.open, place.talker),
             codec.open_in(place.codec, paced=paced, context=context),

@@ -272,9 +272,9 @@ class StepTimer(Generic[Shape]):
 
         The duration counts from the end of the previous step; after `idle`, from the step's order if that is later.
         It is 0 for an unknown step. `device_s` is the step's duration as the device measured it, where it did.
-        `ended_s`: when the device completed a step, which is taken for the end of this one if it can be. `now_s` may be
-        later: where nothing is ordered behind a step, its end is looked for when it is expected. Taken for the end, it
-        would be expected later each time.
+        `ended_s`: when the device completed the step, if that is known. `now_s` may be later: where nothing is ordered
+        behind a step, its end is looked for when it is expected. Taken for the end, it would be expected later each
+        time.
         """
         began_s = now_s
         while self._in_flight:

@@ -79,6 +79,8 @@ class Broker:
         leases, self._leases = self._leases, {}
         for lease in leases.values():
             lease.revoke()
+            # Of a generation, too, that it claimed a prompt for and did not report.
+            self.last_epoch = later_epoch(self.last_epoch, lease.talker.epoch)
         tickets, self._tickets = self._tickets, {}
         # Queued tickets first: slots released by granted ones belong to other workers.
         for ticket in sorted(tickets.values(), key=lambda ticket: ticket.granted):

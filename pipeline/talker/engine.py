@@ -202,6 +202,10 @@ class TalkerEngine:
         """As `LendingEngine.give_back`."""
         return None if self._prompt_pool is None else self._prompt_pool.give_back(row)
 
+    def written_epoch(self, slot: int) -> int:
+        """As `LendingEngine.written_epoch`."""
+        return 0 if self._tables is None else int(self._tables.control[slot, Field.EPOCH])
+
     def _prefill(self, row: int, positions: int) -> asyncio.Task[int]:
         """Computes the prompt in a row of the pool; the task resolves as that of `run`, for the row's successor."""
         self._prefills += 1

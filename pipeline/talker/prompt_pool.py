@@ -132,12 +132,16 @@ class PrefilledPromptPool:
     def reserve(self) -> int | None:
         """A row with the newest prefix in use, for a slot of another process; None if there is none to spare.
 
-        That process may set `Field.SUCCESSOR` until `take_over` or `give_back`. Half of the rows remain for `claim`.
+        That process may set `Field.SUCCESSOR` until `take_over` or `give_back`. At most half of the rows are reserved
+        with one prefix, and three quarters in all: reservations whose text never comes leave some for others.
         """
-        reserved = sum(row.state is _State.RESERVED for row in self._rows.values())
-        if not self._recent or 2 * (reserved + 1) > len(self._rows):
+        if not self._recent:
             return None
-        if (row := self._find_ready(self._recent[-1])) is None:
+        count, newest = len(self._rows), self._recent[-1]
+        reserved = [row.prefix for row in self._rows.values() if row.state is _State.RESERVED]
+        if 2 * (reserved.count(newest) + 1) > count or 4 * (len(reserved) + 1) > 3 * count:
+            return None
+        if (row := self._find_ready(newest)) is None:
             return None
         row.state = _State.RESERVED
         return row.number
@@ -158,10 +162,12 @@ class PrefilledPromptPool:
 
     def give_back(self, number: int) -> asyncio.Task[int] | None:
         """Ends a reservation; returns the request, as `take_over`, if the other process has claimed the row yet."""
-        if self._tables.control[number, Field.SUCCESSOR]:
+        row = self._rows.get(number)
+        if row is None or self._tables.control[number, Field.SUCCESSOR] or row.state is _State.SPENT:
             return self.take_over(number)
-        if (row := self._rows.get(number)) is not None and row.state is _State.RESERVED:
+        if row.state is _State.RESERVED:
             row.state = _State.READY
+            self._refill_soon()
         return None
 
     def _find_ready(self, prefix: PromptPrefix) -> _Row | None:

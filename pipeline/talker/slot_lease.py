@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -28,6 +30,16 @@ class LendingEngine(SlotEngine, Protocol):
     def give_back(self, row: int) -> asyncio.Task[int] | None:
         """As `PrefilledPromptPool.give_back`."""
 
+    def written_epoch(self, slot: int) -> int:
+        """The epoch in the tables of a slot."""
+
+
+@dataclass(slots=True)
+class _Submission:
+    epoch: int
+    submit: Callable[[], None]
+    aborted: bool = False
+
 
 class TalkerSlotLease:
     """Owns a talker slot for another process, in the speech process.
@@ -46,7 +58,9 @@ class TalkerSlotLease:
         """Until the engine has confirmed its end."""
         self._prompt_len = 0
         self._began_s = 0.0
-        self._released = False
+        self._aborting = self._released = False
+        self._following: _Submission | None = None
+        """What was submitted behind a generation whose abort is not confirmed here yet."""
 
     @property
     def pending_prompt_positions(self) -> int:
@@ -63,8 +77,12 @@ class TalkerSlotLease:
         `claimed`: the process has claimed the reserved row for it. Refused with None while another one runs, and after
         `release`.
         """
-        if self._request is not None or self._released:
+        if self._released or (self._request is not None and (not self._aborting or self._following is not None)):
             on_end(None)
+            return
+        if self._request is not None:
+            # The engine's confirmation has reached the other process, and comes here by another socket.
+            self._following = _Submission(epoch, partial(self.submit, epoch, prompt_len, on_end, claimed=claimed))
             return
         self.epoch, self._prompt_len = epoch, prompt_len
         self._began_s = asyncio.get_running_loop().time()
@@ -80,10 +98,13 @@ class TalkerSlotLease:
 
     def abort(self, epoch: int) -> None:
         """Aborts that generation, if it is the present one; the engine confirms it to the other process too."""
+        if self._following is not None and self._following.epoch == epoch:
+            self._following.aborted = True
         if self.epoch != epoch:
             return
-        if self._request is not None:
+        if self._request is not None and not self._request.done():
             self._request.cancel()
+            self._aborting = True
         else:
             # It ended while the message was on its way; the other process waits for the confirmation.
             self._engine.request_release(self)
@@ -93,7 +114,7 @@ class TalkerSlotLease:
         self._released = True
         if (claimed := self._end_reservation()) is not None:
             # By a process that died before it could submit the generation.
-            self._request = claimed
+            self._request, self.epoch = claimed, self._engine.written_epoch(self.slot)
             claimed.add_done_callback(lambda request: self._ended(request, lambda _: None))
         if self._request is None:
             self._engine.free(self)
@@ -101,7 +122,7 @@ class TalkerSlotLease:
             self._request.cancel()
 
     def _ended(self, request: asyncio.Task[int], on_end: Callable[[int | None], None]) -> None:
-        if request.cancelled():
+        if self._aborting or request.cancelled():
             # A step in flight may still read the slot's tables.
             self._engine.request_release(self)
             return
@@ -112,9 +133,14 @@ class TalkerSlotLease:
 
     def on_released(self) -> None:
         """The engine confirms the end of the present generation."""
-        self._request = None
+        self._request, self._aborting = None, False
+        following, self._following = self._following, None
         if self._released:
             self._engine.free(self)
+        elif following is not None:
+            following.submit()
+            if following.aborted:
+                self.abort(following.epoch)
 
     def on_record(self, number: int, flags: int, codes: NDArray[np.int32]) -> None:
         """Not called: frames go to the other process."""

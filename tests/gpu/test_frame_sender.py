@@ -31,10 +31,13 @@ def test_records_are_sent_without_padding_rows() -> None:
         sent.append(message)
         arrived.set()
 
-    records, ended_s, began_s = records_of(3, PADDING_ROW, 5), np.zeros(1), time.monotonic()
-    FrameSender(4, WIDTH, send, ended_s=ended_s).put(records)
+    records, completed, began_s = records_of(3, PADDING_ROW, 5), np.zeros(2), time.monotonic()
+    sender = FrameSender(4, WIDTH, send, completed=completed)
+    sender.begin_step(7)
+    sender.put(records)
     assert arrived.wait(60)
-    assert began_s < ended_s[0] <= time.monotonic()
+    assert completed[0] == 7
+    assert began_s < completed[1] <= time.monotonic()
     assert sent == [records[[0, 2]].cpu().numpy().tobytes()]
 
 

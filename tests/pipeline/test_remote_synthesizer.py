@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import astuple, replace
 from importlib.resources import files
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from fakes.pipeline.silent_codec_worker import SilentCodecWorker
 from fakes.waiting import until
 from voxgate.pipeline.errors import EngineNotReady
-from voxgate.pipeline.interface import EngineState, MarkupDialect, SpeechRequest
+from voxgate.pipeline.interface import EngineState, LeasedSlots, MarkupDialect, SpeechRequest
 from voxgate.pipeline.ipc.engine_messages import Attach, Attached, Message
 from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
 from voxgate.pipeline.ipc.wakeup import WakeupListener
@@ -153,6 +154,20 @@ async def test_utterance_is_expected_in_the_engines_tables() -> None:
         await until(lambda: scene.attached == [True])
         scene.voice.expect_utterance()
         assert scene._tables.expected_s.nonzero()[0].tolist() == [1]
+
+
+async def test_reserved_prompt_is_for_the_first_speech_in_a_lease() -> None:
+    """A retraction has another speech begin in the same slots, when the row may be reserved for others."""
+    async with attach_scene() as scene:
+        scene.attach()
+        await until(lambda: scene.attached == [True])
+        place = LeasedSlots(0, 0, 2)
+        reserved = []
+        with patch.object(RemoteTalkerEngine, "reserve", lambda _, slot, row: reserved.append((slot, row))):
+            speeches = [scene.voice.open(REQUEST, place) for _ in range(2)]
+        assert reserved == [(0, 2), (0, None)]
+        for speech in speeches:
+            await speech.aclose()
 
 
 async def test_malformed_report_detaches_and_next_attachment_restores() -> None:

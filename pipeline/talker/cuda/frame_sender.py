@@ -47,23 +47,28 @@ class FrameSender:
         width: int,
         send: Callable[[bytes], object],
         first_frames: FirstFrameDecoder | None = None,
-        ended_s: NDArray[np.float64] | None = None,
+        completed: NDArray[np.float64] | None = None,
         end_process: Callable[[int], object] = os._exit,
     ) -> None:
         """`width`: numbers of a record; `send` is called from the thread; `first_frames` decodes first frames.
 
-        `ended_s`, float64 [1], gets the time of the monotonic clock when a step is over. `end_process` is called with
-        status 1 when frames cannot be sent.
+        `completed`, float64 [2], gets the number of a step that is over, and when that was, by the monotonic clock.
+        `end_process` is called with status 1 when frames cannot be sent.
         """
         self._send, self._first_frames, self._end_process = send, first_frames, end_process
-        self._ended_s = np.zeros(1) if ended_s is None else ended_s
+        self._completed = np.zeros(2) if completed is None else completed
+        self._step_number = 0
         self._free: queue.Queue[_Buffer] = queue.Queue()
-        self._due: queue.SimpleQueue[tuple[_Buffer, int, PendingFirstFrames | None]] = queue.SimpleQueue()
+        self._due: queue.SimpleQueue[tuple[_Buffer, int, int, PendingFirstFrames | None]] = queue.SimpleQueue()
         for _ in range(IN_FLIGHT):
             records = torch.empty(max_rows, width, dtype=torch.int32, pin_memory=True)
             self._free.put(_Buffer(records, new_event(), new_event(spin=True)))
         self._thread = threading.Thread(target=self._run, name="frame-sender", daemon=True)
         self._thread.start()
+
+    def begin_step(self, number: int) -> None:
+        """The records that follow are of the step with this number."""
+        self._step_number = number
 
     def put(self, records: Tensor) -> None:
         """Send `records`, int32 [n, width], once the current stream has reached this point.
@@ -78,7 +83,7 @@ class FrameSender:
         buffer.copied.record()
         buffer.copied_soon.record()
         pending = self._first_frames.launch(records) if self._first_frames is not None else None
-        self._due.put((buffer, len(records), pending))
+        self._due.put((buffer, len(records), self._step_number, pending))
 
     def _run(self) -> None:
         try:
@@ -90,9 +95,11 @@ class FrameSender:
             self._end_process(1)
 
     def _send_next(self) -> None:
-        buffer, rows, pending = self._due.get()
+        buffer, rows, step_number, pending = self._due.get()
         (buffer.copied if pending is None else buffer.copied_soon).synchronize()
-        self._ended_s[0] = time.monotonic()
+        # The time first: the reader looks for the number.
+        self._completed[1] = time.monotonic()
+        self._completed[0] = step_number
         records = buffer.records[:rows].numpy()
         if pending is not None:
             pending.mark(records)

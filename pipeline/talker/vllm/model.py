@@ -46,6 +46,7 @@ from .start_notes import Note, note_step, write_note
 if TYPE_CHECKING:
     from ...codec.gpu_worker import GpuBatchDecoder
     from ..cuda.first_frame import FirstFrameDecoder
+    from ..cuda.frame_sender import FrameSender
     from .backbone import BackboneAdapter
 
 _BACKBONE_WEIGHTS = ("talker.model.layers.", "talker.model.norm.")
@@ -82,6 +83,8 @@ class VoxgateTalker(nn.Module):
         self._embed: Embed | None = None
         self._step: Step | None = None
         self._backbone: BackboneAdapter | None = None
+        self.frame_sender: FrameSender | None = None
+        """Sends the frames of each step, on a GPU."""
         self.first_frame_decoder: FirstFrameDecoder | None = None
         """Decodes first frames in the step that makes them, where the codec runs in this process."""
 
@@ -270,7 +273,8 @@ class VoxgateTalker(nn.Module):
         padding_row = append_row_tags(hidden, slots, torch.zeros_like(slots))
         width = HEADER + self._checkpoint.groups
         send = self._config.connect_reports().send
-        sender = FrameSender(self._max_rows, width, send, self.first_frame_decoder, tables.ended_s)
+        sender = FrameSender(self._max_rows, width, send, self.first_frame_decoder, tables.completed)
+        self.frame_sender = sender
         graphs = GraphedStep(make, padding_row, self._max_rows, sender.put)
         graphs.capture()
         return graphs

@@ -33,6 +33,7 @@ class Engine:
         """Rows of prefilled prompts to reserve."""
         self.taken_over: list[int] = []
         self.given_back: list[int] = []
+        self.claimed_rows: list[int] = []
         self.runs = True
 
     def lease(self) -> SlotLease:
@@ -48,7 +49,10 @@ class Engine:
 
     def give_back(self, row: int) -> asyncio.Task[int] | None:
         self.given_back.append(row)
-        return None
+        return self.run(0, row, 0) if row in self.claimed_rows else None
+
+    def written_epoch(self, slot: int) -> int:
+        return 193 + slot
 
     def run(self, slot: int, epoch: int, prompt_len: int) -> asyncio.Task[int]:  # noqa: ARG002 - the engine's signature
         async def request() -> int:
@@ -120,6 +124,21 @@ def test_reserved_prompt_comes_with_the_slot_and_its_claim_with_the_request() ->
         assert house.said[0][-1] == GenerationEnded(65, 7)
         mine.on_worker_ended(1.0)
         await asyncio.sleep(0.01)
+
+    run(scene())
+
+
+def test_epoch_of_a_claim_that_was_not_reported_is_not_used_again() -> None:
+    async def scene() -> None:
+        house = House()
+        house.engine.prompt_rows = [90]
+        mine, _ = house.desks
+        house.engine.claimed_rows = [90]
+        mine.join(Join(1, "ada", None), 0.0)
+        mine.on_worker_ended(1.0)
+        assert mine.last_epoch == 193
+        await asyncio.sleep(0.01)
+        assert house.engine.asked == [0], "the claimed request is aborted"
 
     run(scene())
 

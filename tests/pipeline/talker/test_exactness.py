@@ -20,7 +20,7 @@ import torch
 from fakes.waiting import DEADLINE_S, until
 from tokenizers import Tokenizer
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
-from voxgate.pipeline.interface import FinishReason
+from voxgate.pipeline.interface import FinishReason, LeasedSlots
 from voxgate.pipeline.ipc.engine_messages import Attach, Message, SubmitGeneration
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Continuation, Generation, Sampling
@@ -285,13 +285,17 @@ async def test_speech_continues_from_prefilled_prompt(engine: TalkerEngine, case
 class Attachment:
     """Another process's use of the engine, by its leases: what it sends is handled at once."""
 
+    last_epoch = 0
+    """Of all of them: a process never uses an epoch again."""
+
     def __init__(self, engine: TalkerEngine) -> None:
         self._engine = engine
         self._leases: dict[int, TalkerSlotLease] = {}
+        self._places: dict[int, LeasedSlots] = {}
         self.claims: list[bool] = []
         self.losses: list[str] = []
         addresses = engine.reports_address(1), engine.wakeup_address
-        attach = Attach(1, 0, engine.tables_path, astuple(engine.shape), *addresses, "", 0, 0)
+        attach = Attach(1, Attachment.last_epoch, engine.tables_path, astuple(engine.shape), *addresses, "", 0, 0)
         self.remote = RemoteTalkerEngine(attach, self._handle, self.losses.append)
 
     def _handle(self, message: Message) -> None:
@@ -304,11 +308,15 @@ class Attachment:
             claimed=message.claimed,
         )
 
-    def begin(self, case: Case) -> tuple[Generation, TalkerSlotLease]:
-        lease = self._engine.lease()
-        self._leases[lease.slot] = lease
-        self.remote.reserve(lease.slot, lease.prompt_row)
+    def begin(self, case: Case, lease: TalkerSlotLease | None = None) -> tuple[Generation, TalkerSlotLease]:
+        """A generation in a lease, or in a new one."""
+        if lease is None:
+            lease = self._engine.lease()
+            self._leases[lease.slot] = lease
+            self._places[lease.slot] = LeasedSlots(lease.slot, 0, lease.prompt_row)
+        self.remote.reserve(lease.slot, self._places[lease.slot].take_prompt_row())
         generation = self.remote.open(lease.slot)
+        Attachment.last_epoch = generation.epoch
         generation.prepare(custom_voice_prompt(self._engine.checkpoint, "heart", "auto"), sampling(case), case.cap)
         return generation, lease
 
@@ -327,6 +335,30 @@ async def test_other_process_continues_from_reserved_prompt(engine: TalkerEngine
         await generation.aclose()
         lease.release()
     assert attachment.claims == [True] * 3
+    attachment.remote.lose("the test is over")
+
+
+async def test_lease_that_begins_again_leaves_the_row_to_others(engine: TalkerEngine, cases: list[Case]) -> None:
+    await speak(engine, cases[0], at_once, salt=9)
+    pool = engine._prompt_pool
+    assert pool is not None
+    await until(lambda: pool.ready == PREFILLED)
+    attachment = Attachment(engine)
+    generation, lease = attachment.begin(cases[1])
+    await at_once(generation, cases[1].tokens, random.Random(0))
+    assert await collect(generation) == cases[1].expected.frames
+    await generation.aclose()
+    await until(lambda: pool.ready == PREFILLED)
+    other, other_lease = attachment.begin(cases[2])  # the row is reserved for it
+    again, _ = attachment.begin(cases[3], lease)
+    for speech, case in ((again, cases[3]), (other, cases[2])):
+        await at_once(speech, case.tokens, random.Random(0))
+    for speech, case in ((again, cases[3]), (other, cases[2])):
+        assert await collect(speech) == case.expected.frames
+        await speech.aclose()
+    assert attachment.claims == [True, False, True]
+    lease.release()
+    other_lease.release()
     attachment.remote.lose("the test is over")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from voxgate.pipeline.errors import EngineLost
 from voxgate.pipeline.talker.slot_lease import MAX_PREFILL_S, TalkerSlotLease
 from voxgate.pipeline.talker.slot_owners import SlotOwner
@@ -39,6 +40,9 @@ class Engine:
     def give_back(self, row: int) -> asyncio.Task[int] | None:
         self.given_back.append(row)
         return self.prefilled.pop(row, None)
+
+    def written_epoch(self, slot: int) -> int:  # noqa: ARG002 - the engine's signature
+        return 193
 
     def free(self, owner: SlotOwner) -> None:
         self.freed.append(owner.slot)
@@ -151,8 +155,53 @@ def test_row_claimed_by_a_process_that_died_is_aborted_before_the_slot_is_free()
         lease.release()
         await asyncio.sleep(0.01)
         assert request.cancelled()
-        assert (engine.asked, engine.freed) == ([0], [])
+        assert (engine.asked, engine.freed) == ([193], []), "of the generation that was not submitted"
         lease.on_released()
         assert engine.freed == [5]
+
+    run(scene())
+
+
+def test_abort_between_the_end_and_its_notice_is_confirmed() -> None:
+    async def scene() -> None:
+        engine, over = Engine(), []
+        lease = TalkerSlotLease(5, engine)
+        lease.submit(65, 30, over.append)
+        await asyncio.sleep(0.01)
+        request = lease._request
+        assert request is not None
+        request.add_done_callback(lambda _: lease.abort(65))
+        request._callbacks.reverse()  # before the lease's own
+        engine.request.set_result(7)
+        await asyncio.sleep(0.01)
+        assert (engine.asked, over) == ([65], [7])
+
+    run(scene())
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_generation_submitted_behind_an_abort_waits_for_its_confirmation(aborted: bool) -> None:
+    async def scene() -> None:
+        engine, over = Engine(), []
+        lease = TalkerSlotLease(5, engine)
+        lease.submit(65, 30, over.append)
+        lease.abort(65)
+        await asyncio.sleep(0.01)
+        # The other process has the confirmation already.
+        lease.submit(129, 30, over.append)
+        if aborted:
+            lease.abort(129)
+        lease.submit(193, 30, over.append)
+        assert over == [None], "one can wait"
+        assert engine.asked == [65]
+        lease.on_released()
+        await asyncio.sleep(0.01)
+        assert lease.epoch == 129
+        if aborted:
+            assert engine.asked == [65, 129]
+        else:
+            engine.request.set_result(7)
+            await asyncio.sleep(0.01)
+            assert over == [None, 7]
 
     run(scene())

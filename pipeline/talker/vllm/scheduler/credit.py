@@ -47,7 +47,7 @@ class CreditScheduling(_SchedulerBase):
         # vLLM constructs schedulers in the engine's process, the only one that can map the tables for the engine.
         config = EngineConfig.of(vllm_config)
         tables = config.attach_tables()
-        self._control, self._expected_s, self._ended_s = tables.control, tables.expected_s, tables.ended_s
+        self._control, self._expected_s, self._completed = tables.control, tables.expected_s, tables.completed
         self._reports = config.connect_reports()
         self._timer: StepTimer[StepShape] = StepTimer(MIN_SAMPLES)
         self._times = StepTimes()
@@ -95,6 +95,7 @@ class CreditScheduling(_SchedulerBase):
             )
         self._timer.ordered(output, now_s, self._shape(output))
         self._steps_scheduled += 1
+        output.step_number = self._steps_scheduled
         if self._handed_over or self._beginning:
             output.first_frames = self._first_frames(output.num_scheduled_tokens)
         return output
@@ -103,7 +104,9 @@ class CreditScheduling(_SchedulerBase):
         """Takes in a finished step; reports its duration if it made nothing but frames."""
         now_s = time.monotonic()
         self._has_step = False
-        seconds = self._timer.finished(scheduler_output, now_s, ended_s=float(self._ended_s[0]))
+        noted, ended_s = self._completed.tolist()
+        ended = ended_s if noted == getattr(scheduler_output, "step_number", None) else None
+        seconds = self._timer.finished(scheduler_output, now_s, ended_s=ended)
         # vLLM forgets the requests that end with this step.
         requests = self.requests.copy()
         result = super().update_from_output(scheduler_output, model_runner_output)

@@ -93,7 +93,9 @@ class TalkerWorker(Worker):
         return times
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        """Announces to the model which rows of the step make a first frame, then runs vLLM's step."""
+        """Announces to the model the step's number and which rows make a first frame, then runs vLLM's step."""
+        if (sender := self.model_runner.model.frame_sender) is not None:
+            sender.begin_step(getattr(scheduler_output, "step_number", 0))
         if (decoder := self.model_runner.model.first_frame_decoder) is not None:
             decoder.expect(getattr(scheduler_output, "first_frames", ()))
         return super().execute_model(scheduler_output)

@@ -297,7 +297,6 @@ def test_loop_goes_on_at_the_end_of_the_step_under_way(
     assert not scheduler.has_requests()
 
 
-@pytest.mark.usefixtures("under_way")
 def test_end_of_a_step_is_expected_when_the_device_completes_it(
     harness: SchedulerHarness, scheduler: JustInTimePlainScheduler, clock: Clock, under_way: Order
 ) -> None:
@@ -306,7 +305,7 @@ def test_end_of_a_step_is_expected_when_the_device_completes_it(
         # Nothing is ordered behind the step, so that the loop looks for its end when that is expected.
         began_s, expected_s = clock.now_s, step_end_s(scheduler._timer)
         durations_s.append(expected_s - began_s)
-        harness.tables.ended_s[0] = began_s + 0.010
+        harness.tables.completed[:] = order.step_number, began_s + 0.010
         clock.now_s = max(began_s + 0.010, expected_s) + 0.001
         scheduler.update_from_output(order, None)
         clock.now_s += JOINT_INTERVAL_S
@@ -316,6 +315,7 @@ def test_end_of_a_step_is_expected_when_the_device_completes_it(
     assert max(durations_s) == pytest.approx(0.010)
 
 
+@pytest.mark.usefixtures("under_way")
 def test_loop_goes_on_where_it_has_a_message_to_read(scheduler: JustInTimePlainScheduler) -> None:
     scheduler.wait_for_notification = lambda _: False
     assert not scheduler.has_requests()
