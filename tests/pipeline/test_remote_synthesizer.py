@@ -161,13 +161,12 @@ async def test_reserved_prompt_is_for_the_first_speech_in_a_lease() -> None:
     async with attach_scene() as scene:
         scene.attach()
         await until(lambda: scene.attached == [True])
-        place = LeasedSlots(0, 0, 2)
-        reserved = []
+        place, reserved = LeasedSlots(0, 0, 2), []
         with patch.object(RemoteTalkerEngine, "reserve", lambda _, slot, row: reserved.append((slot, row))):
-            speeches = [scene.voice.open(REQUEST, place) for _ in range(2)]
+            for _ in range(2):
+                slots = scene.voice._take_slots(place, None, paced=True)
+                await slots.codec.aclose()
         assert reserved == [(0, 2), (0, None)]
-        for speech in speeches:
-            await speech.aclose()
 
 
 async def test_malformed_report_detaches_and_next_attachment_restores() -> None:
