@@ -82,6 +82,8 @@ A row of `control` is one aligned line of 128 bytes, which a GPU reads over the 
 """
 ORDERED_MACHINES = ("x86_64", "amd64")
 """Architectures, as `platform.machine` names them, on which other processors see stores in program order."""
+_COMPLETED_NUMBERS = 16
+"""A line of 128 bytes, so that the table behind it begins one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class TableShape:
         """Size of the shared memory."""
         prefix = 4 * (1 + self.groups) * self.prefix_rows
         row = 8 * CONTROL_COLUMNS + 4 * OPTION_COLUMNS + prefix + 4 * self.text + 4 * self.hidden
-        return self.rows * row + 8 * (MAX_PROCESSES + 2)
+        return self.rows * row + 8 * (MAX_PROCESSES + _COMPLETED_NUMBERS)
 
 
 class SlotTables:
@@ -136,8 +138,9 @@ class SlotTables:
     prefix + frames, 1 + groups], a position's text token and its row in every codebook's embedding (NO_ENTRY for
     none): the prompt, and behind it the codes of `Field.PAST_FRAMES` frames. `text`: int32 [rows, text]. `speaker`:
     float32 [rows, hidden], for positions marked SPEAKER. `expected_s`: float64 [MAX_PROCESSES], when each process
-    last expected that an utterance begins, in seconds of the monotonic clock. `completed`: float64 [2], the number of
-    the latest step that the engine's device completed, and when, by the same clock; zeros where nothing notes it.
+    last expected that an utterance begins, in seconds of the monotonic clock. `completed`: float64 [16], the number of
+    the latest step that the engine's device completed, and when, by the same clock; the others stay zero. All are
+    zero where nothing notes it.
     """
 
     def __init__(self, shape: TableShape, buffer: mmap.mmap) -> None:
@@ -153,7 +156,7 @@ class SlotTables:
 
         self.control: NDArray[np.int64] = view(np.int64, shape.rows, CONTROL_COLUMNS)  # type: ignore[assignment]  # view() is generic
         self.expected_s: NDArray[np.float64] = view(np.float64, MAX_PROCESSES)  # type: ignore[assignment]  # view() is generic
-        self.completed: NDArray[np.float64] = view(np.float64, 2)  # type: ignore[assignment]  # view() is generic
+        self.completed: NDArray[np.float64] = view(np.float64, _COMPLETED_NUMBERS)  # type: ignore[assignment]  # view() is generic
         self.options: NDArray[np.float32] = view(np.float32, shape.rows, OPTION_COLUMNS)  # type: ignore[assignment]  # view() is generic
         self.prefix: NDArray[np.int32] = view(np.int32, shape.rows, shape.prefix_rows, 1 + shape.groups)  # type: ignore[assignment]  # view() is generic
         self.text: NDArray[np.int32] = view(np.int32, shape.rows, shape.text)  # type: ignore[assignment]  # view() is generic

@@ -52,7 +52,7 @@ class FrameSender:
     ) -> None:
         """`width`: numbers of a record; `send` is called from the thread; `first_frames` decodes first frames.
 
-        `completed`, float64 [2], gets the number of a step that is over, and when that was, by the monotonic clock.
+        `completed`, of `SlotTables`, gets the number of a step that is over, and when that was, by the monotonic clock.
         `end_process` is called with status 1 when frames cannot be sent.
         """
         self._send, self._first_frames, self._end_process = send, first_frames, end_process

@@ -35,7 +35,15 @@ tables.control[0, Field.CREDIT] = 41
 
 
 def every_table(tables: SlotTables) -> tuple[NDArray[Any], ...]:
-    return tables.control, tables.expected_s, tables.options, tables.prefix, tables.text, tables.speaker
+    return (
+        tables.control,
+        tables.expected_s,
+        tables.completed,
+        tables.options,
+        tables.prefix,
+        tables.text,
+        tables.speaker,
+    )
 
 
 def fill(tables: SlotTables) -> None:
@@ -63,6 +71,7 @@ def test_each_table_has_its_shape() -> None:
     assert tables.speaker.shape == (3, 7)
     assert [a.dtype for a in every_table(tables)] == [
         np.int64,
+        np.float64,
         np.float64,
         np.float32,
         np.int32,

@@ -104,7 +104,7 @@ class CreditScheduling(_SchedulerBase):
         """Takes in a finished step; reports its duration if it made nothing but frames."""
         now_s = time.monotonic()
         self._has_step = False
-        noted, ended_s = self._completed.tolist()
+        noted, ended_s = self._completed[:2].tolist()
         ended = ended_s if noted == getattr(scheduler_output, "step_number", None) else None
         seconds = self._timer.finished(scheduler_output, now_s, ended_s=ended)
         # vLLM forgets the requests that end with this step.

@@ -305,7 +305,7 @@ def test_end_of_a_step_is_expected_when_the_device_completes_it(
         # Nothing is ordered behind the step, so that the loop looks for its end when that is expected.
         began_s, expected_s = clock.now_s, step_end_s(scheduler._timer)
         durations_s.append(expected_s - began_s)
-        harness.tables.completed[:] = order.step_number, began_s + 0.010
+        harness.tables.completed[:2] = order.step_number, began_s + 0.010
         clock.now_s = max(began_s + 0.010, expected_s) + 0.001
         scheduler.update_from_output(order, None)
         clock.now_s += JOINT_INTERVAL_S
