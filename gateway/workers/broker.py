@@ -76,11 +76,7 @@ class Broker:
     def on_worker_ended(self, now_s: float) -> None:
         """The worker has ended: aborts its utterances and releases their slots."""
         self._open = False
-        leases, self._leases = self._leases, {}
-        for lease in leases.values():
-            lease.revoke()
-            # Of a generation, too, that it claimed a prompt for and did not report.
-            self.last_epoch = later_epoch(self.last_epoch, lease.talker.epoch)
+        self._end_leases(SlotLease.revoke)
         tickets, self._tickets = self._tickets, {}
         # Queued tickets first: slots released by granted ones belong to other workers.
         for ticket in sorted(tickets.values(), key=lambda ticket: ticket.granted):
@@ -88,9 +84,14 @@ class Broker:
 
     def engine_lost(self) -> None:
         """The engine is lost: its leases end, because the next engine reuses the slot numbers; it grants new ones."""
+        self._end_leases(SlotLease.release)
+
+    def _end_leases(self, end: Callable[[SlotLease], None]) -> None:
         leases, self._leases = self._leases, {}
         for lease in leases.values():
-            lease.release()
+            end(lease)
+            # Of a generation, too, that claimed a prompt and was not reported.
+            self.last_epoch = later_epoch(self.last_epoch, lease.talker.epoch)
 
     def submit(self, request: SubmitGeneration) -> None:
         """Starts a generation in a leased slot; in any other slot it ends at once."""

@@ -71,8 +71,13 @@ def claim_reserved(tables: SlotTables, slot: int, row: int) -> bool:
     prefix = PromptPrefix.of(tables, slot)
     if prefix is None or prefix != PromptPrefix.of(tables, row):
         return False
-    tables.control[row, Field.SUCCESSOR] = slot + 1
+    _set_successor(tables, row, slot)
     return True
+
+
+def _set_successor(tables: SlotTables, row: int, slot: int) -> None:
+    """From here on the engine takes the row's request for the slot's."""
+    tables.control[row, Field.SUCCESSOR] = slot + 1
 
 
 class _State(Enum):
@@ -126,7 +131,7 @@ class PrefilledPromptPool:
             return None
         row.state = _State.CLAIMED
         request, row.request = row.request, None
-        self._tables.control[row.number, Field.SUCCESSOR] = slot + 1
+        _set_successor(self._tables, row.number, slot)
         return request
 
     def reserve(self) -> int | None:

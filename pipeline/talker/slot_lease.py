@@ -122,7 +122,7 @@ class TalkerSlotLease:
             self._request.cancel()
 
     def _ended(self, request: asyncio.Task[int], on_end: Callable[[int | None], None]) -> None:
-        if self._aborting or request.cancelled():
+        if request.cancelled() or (self._aborting and request.exception() is None):
             # A step in flight may still read the slot's tables.
             self._engine.request_release(self)
             return

@@ -25,6 +25,7 @@ from voxgate.pipeline.ipc.engine_messages import Attach, Message, SubmitGenerati
 from voxgate.pipeline.talker.engine import TalkerEngine
 from voxgate.pipeline.talker.generation import Continuation, Generation, Sampling
 from voxgate.pipeline.talker.prompt import custom_voice_prompt
+from voxgate.pipeline.talker.prompt_pool import PrefilledPromptPool
 from voxgate.pipeline.talker.remote_engine import RemoteTalkerEngine
 from voxgate.pipeline.talker.slot_lease import TalkerSlotLease
 from voxgate.pipeline.talker.vllm.config import EngineOptions, GpuOptions
@@ -321,10 +322,17 @@ class Attachment:
         return generation, lease
 
 
-async def test_other_process_continues_from_reserved_prompt(engine: TalkerEngine, cases: list[Case]) -> None:
-    await speak(engine, cases[0], at_once, salt=6)
+async def filled_pool(engine: TalkerEngine, case: Case, salt: int) -> PrefilledPromptPool:
+    """The pool, with a prompt computed in every row."""
+    await speak(engine, case, at_once, salt)
     pool = engine._prompt_pool
     assert pool is not None
+    await until(lambda: pool.ready == PREFILLED)
+    return pool
+
+
+async def test_other_process_continues_from_reserved_prompt(engine: TalkerEngine, cases: list[Case]) -> None:
+    pool = await filled_pool(engine, cases[0], salt=6)
     attachment = Attachment(engine)
     for case in cases[1:4]:
         await until(lambda: pool.ready == PREFILLED)
@@ -339,10 +347,7 @@ async def test_other_process_continues_from_reserved_prompt(engine: TalkerEngine
 
 
 async def test_lease_that_begins_again_leaves_the_row_to_others(engine: TalkerEngine, cases: list[Case]) -> None:
-    await speak(engine, cases[0], at_once, salt=9)
-    pool = engine._prompt_pool
-    assert pool is not None
-    await until(lambda: pool.ready == PREFILLED)
+    pool = await filled_pool(engine, cases[0], salt=9)
     attachment = Attachment(engine)
     generation, lease = attachment.begin(cases[1])
     await at_once(generation, cases[1].tokens, random.Random(0))
@@ -363,10 +368,7 @@ async def test_lease_that_begins_again_leaves_the_row_to_others(engine: TalkerEn
 
 
 async def test_reserved_prompt_of_process_that_died_is_free_again(engine: TalkerEngine, cases: list[Case]) -> None:
-    await speak(engine, cases[0], at_once, salt=7)
-    pool = engine._prompt_pool
-    assert pool is not None
-    await until(lambda: pool.ready == PREFILLED)
+    pool = await filled_pool(engine, cases[0], salt=7)
     attachment, free = Attachment(engine), engine.free_slots
     generation, lease = attachment.begin(cases[1])
     with patch.object(attachment.remote, "_send"):  # it dies between its claim and its message
