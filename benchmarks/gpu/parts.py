@@ -46,29 +46,35 @@ def predictor_ms(folder: Path, *, persistent: bool = True) -> dict[str, float]:
         return {str(rows): graph_ms(partial(loaded.frames(rows), None)) for rows in PREDICTOR_BATCHES}
 
 
-def layers_ms(folder: Path, cache: str = "bfloat16") -> dict[str, float]:
-    """Median time of the talker's layers by rows, in ms, as one graph: voxgate's kernels, over a cache of this type."""
+def layers_ms(folder: Path, cache: str = "bfloat16", *, streamed: bool = True) -> dict[str, float]:
+    """Median time of the talker's layers by rows, in ms, as one graph: voxgate's kernels, over a cache of this type.
+
+    `streamed`: as served; otherwise with the matrix library's products for few rows.
+    """
     import torch
     from voxgate.pipeline.checkpoint.checkpoint import load_checkpoint
 
     with torch.inference_mode():
         size = load_checkpoint(folder).talker
-        run = random_layers(size, max(LAYER_BATCHES), PAST, torch.device("cuda"), getattr(torch, cache))
+        run = random_layers(
+            size, max(LAYER_BATCHES), PAST, torch.device("cuda"), getattr(torch, cache), streamed=streamed
+        )
         return {str(rows): graph_ms(partial(run, rows)) for rows in LAYER_BATCHES}
 
 
 def random_layers(
-    size: TransformerSize, max_rows: int, past: int, device: torch.device, cache: torch.dtype
+    size: TransformerSize, max_rows: int, past: int, device: torch.device, cache: torch.dtype, *, streamed: bool = True
 ) -> Callable[[int], Tensor]:
     """A function that runs all layers, as served, for a number of rows `past` positions long.
 
-    With random weights in bfloat16; `cache`: the type of its numbers.
+    With random weights in bfloat16; `cache`: the type of its numbers; `streamed`: with `StreamedProducts`.
     """
     import torch
     from voxgate.pipeline.cuda.chip import chip_limits
     from voxgate.pipeline.talker.cuda.attention import CacheFormat, attention_for
     from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
     from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
+    from voxgate.pipeline.talker.cuda.streamed_products import streamed_products_for
     from voxgate.pipeline.talker.reference.predictor_weights import rotary
 
     def random(*shape: int) -> Tensor:
@@ -94,7 +100,9 @@ def random_layers(
     ]
     owned = torch.randperm(max_rows * pages, device=device).int().view(max_rows, pages)
     attention = attention_for(size, angles, CacheFormat(PAGE, cache), chip_limits())
-    gpu = GpuBackbone(layers, random(size.hidden) * 0 + 1, angles, size, max_rows, attention=attention)
+    products = streamed_products_for(layers[0], size, chip_limits()) if streamed else None
+    norm = random(size.hidden) * 0 + 1
+    gpu = GpuBackbone(layers, norm, angles, size, max_rows, attention=attention, streamed=products)
     embedded = random(max_rows, size.hidden)
 
     def run(rows: int) -> Tensor:
@@ -191,6 +199,7 @@ def _print(figures: object) -> None:
 
 PARTS: dict[str, Callable[[Path], object]] = {
     "layers": layers_ms,
+    "layers-library": partial(layers_ms, streamed=False),
     "layers-fp8": partial(layers_ms, cache="float8_e4m3fn"),
     "attention": attention_figures,
     "predictor": predictor_ms,

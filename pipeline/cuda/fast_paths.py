@@ -13,6 +13,7 @@ class FastPath(StrEnum):
 
     LAYERS = "own layers"
     ATTENTION = "CUDA attention"
+    PRODUCTS = "streamed products"
     INPUTS = "fast input preparation"
     CODE_DRAW = "CUDA code draw"
     RESIDUAL_UNITS = "fused residual units of the codec"
@@ -31,7 +32,9 @@ class FastPath(StrEnum):
         return None
 
 
-_HOPPER_ONLY = frozenset((FastPath.RESIDUAL_UNITS, FastPath.PERSISTENT_PREDICTOR, FastPath.PERSISTENT_PREDICTOR_32))
+_HOPPER_ONLY = frozenset(
+    (FastPath.PRODUCTS, FastPath.RESIDUAL_UNITS, FastPath.PERSISTENT_PREDICTOR, FastPath.PERSISTENT_PREDICTOR_32)
+)
 _HOPPER_ON = frozenset((FastPath.ATTENTION, FastPath.CODE_DRAW, FastPath.EARLY_LAUNCH))
 
 _outcomes: dict[str, str] = {}

@@ -128,7 +128,7 @@ def test_port_in_use_is_reported() -> None:
 
 def test_gpu_is_shown_with_the_fast_paths_that_it_has() -> None:
     findings = list(doctor.check_kernels("NVIDIA GeForce RTX 4090, 24564 MiB, 8.9"))
-    assert [finding.ok for finding in findings] == [True, None, None, None, None, None, None, None]
+    assert [finding.ok for finding in findings] == [True, *[None] * 8]
     assert findings[0].text == "GPU NVIDIA GeForce RTX 4090, 24564 MiB, compute capability 8.9"
     assert findings[1].text == "fast paths: own layers, fast input preparation, half-precision codec"
     assert findings[2].text == "without CUDA attention: it needs compute capability 9.0, this GPU has 8.9"

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <random>
@@ -75,6 +76,7 @@ struct Fiber {
     ucontext_t context;
     int block, thread;
     bool done = false;
+    std::deque<std::vector<std::pair<void *, const void *>>> copies{1}; // of a lane, by group
 };
 
 inline ucontext_t scheduler;
@@ -82,6 +84,7 @@ inline Fiber *current;
 inline std::vector<std::unique_ptr<Block>> blocks;
 // Asynchronous copies and remote stores that have not completed yet.
 inline std::vector<std::function<void()>> in_flight;
+inline bool copies_at_once; // a lane's copies, not when it waits for them
 
 inline void yield() { swapcontext(&current->context, &scheduler); }
 inline void join(Rendezvous &rendezvous, int wanted) {
@@ -209,6 +212,17 @@ DEVICE void tma_load(void *to, const void *from, u32 bytes, Mbarrier &barrier) {
 DEVICE void tma_load_keep(void *to, const void *from, u32 bytes, Mbarrier &barrier) {
     tma_load(to, from, bytes, barrier);
 }
+DEVICE void copy_words(void *to, const void *from) {
+    // The earliest moment at which it may happen, or the latest.
+    if (cpu::copies_at_once) std::memcpy(to, from, 16);
+    else cpu::current->copies.back().push_back({to, from});
+}
+DEVICE void commit_copies() { cpu::current->copies.emplace_back(); }
+template <int LATER> DEVICE void wait_copies() {
+    auto &copies = cpu::current->copies; // ends with the group that is not committed
+    for (; copies.size() > LATER + 1; copies.pop_front())
+        for (const auto &[to, from] : copies.front()) std::memcpy(to, from, 16);
+}
 using ClusterOffset = std::ptrdiff_t;
 DEVICE ClusterOffset cluster_offset(const void *, int rank) {
     return cpu::blocks[cpu::current->block / cpu::CLUSTER * cpu::CLUSTER + rank]->shared - cpu::block().shared;
@@ -291,10 +305,11 @@ inline void run_fiber() {
 } // namespace cpu
 
 // `order`: how blocks, warps and copies in flight take turns: 0 for all of them in each round, else the seed of a
-// random order.
+// random order. With odd seeds a lane's copies happen at once, otherwise when it waits for them.
 extern "C" inline __attribute__((used, visibility("default"))) void launch(const Params *params, unsigned order) {
     using namespace cpu;
     params_of_launch = params;
+    copies_at_once = order % 2;
     std::vector<std::unique_ptr<Fiber>> fibers;
     const std::unique_ptr<char[]> stacks(new char[STACK * BLOCK_THREADS * BLOCKS]);
     blocks.clear();

@@ -144,6 +144,13 @@ DEVICE void tma_load(void *to, const void *from, u32 bytes, Mbarrier &barrier) {
                  ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(&barrier)), "l"(policy)
                  : "memory");
 }
+// A lane's copy of 16 bytes from global to shared memory. `commit_copies` ends a group of them; a thread waits until at
+// most LATER of its groups are under way.
+DEVICE void copy_words(void *to, const void *from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LATER> DEVICE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory"); }
 // Distance from an address in this block's shared memory to the same address in block `rank` of the cluster.
 typedef u32 ClusterOffset;
 DEVICE ClusterOffset cluster_offset(const void *own, int rank) {

@@ -1,7 +1,7 @@
 """The talker's layers on a GPU, in fewer and smaller kernels than vLLM's, over vLLM's cache.
 
 The matrix library computes the products. Attention with everything that precedes it, the gate, and each residual sum
-with its norm are one Triton kernel each.
+with its norm are one Triton kernel each. Of few rows, gates, sums and norms are parts of the `StreamedProducts`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.chip import chip_limits
 from ..reference.row_tags import TAG_CHANNELS
 from .attention import PagedAttention, TritonAttention
-from .backbone_kernels import BatchRows, LayerWeights, add_rmsnorm, final_norm, init_residual, swiglu
+from .backbone_kernels import BatchRows, LayerWeights, add_rmsnorm, final_norm, init_residual, init_streamed, swiglu
+from .streamed_products import MOST_ROWS, StreamedProducts
 from .tiles import SWIGLU_SPAN
 
 
@@ -37,11 +38,14 @@ class GpuBackbone:
         *,
         attention: PagedAttention | None = None,
         chip: ChipLimits | None = None,
+        streamed: StreamedProducts | None = None,
     ) -> None:
         """`angles`: [positions, head_dim], cosines and then sines of each position.
 
-        `attention`: in Triton by default. `chip`: what the kernels must fit in; the current GPU by default.
+        `attention`: in Triton by default. `chip`: what the kernels must fit in; the current GPU by default. `streamed`:
+        products of few rows; by default the matrix library's.
         """
+        self._streamed = streamed
         self._layers, self._norm, self._size = layers, norm, size
         self._max_rows = max_rows
         self._pdl = (chip or chip_limits()).has_early_launch
@@ -67,18 +71,41 @@ class GpuBackbone:
         count, size = len(embedded), self._size
         if count > self._max_rows:
             raise ValueError(f"a batch must have at most {self._max_rows} rows, got {count}")
+        if self._streamed is not None and count <= MOST_ROWS:
+            residual = self._run_streamed(self._streamed, embedded, rows, caches)
+        else:
+            residual = self._run(embedded, rows, caches)
+        out = embedded.new_empty(count, size.hidden + TAG_CHANNELS)
+        final_norm[(count,)](
+            residual, self._norm, rows.slots, rows.positions, out, size.hidden, size.norm_eps,
+            TAGS=TAG_CHANNELS, **self._row_options,
+        )  # fmt: skip  # one argument list
+        return out
+
+    def _run(self, embedded: Tensor, rows: BatchRows, caches: Sequence[Tensor]) -> Tensor:
+        """The residual stream behind the layers."""
+        count, size = len(embedded), self._size
         x, attended = self._x[:count], self._attended[:count]
         init_residual[(count,)](embedded, x, self._residual, size.hidden, size.norm_eps, **self._row_options)
         for layer, cache in zip(self._layers, caches, strict=True):
             self._attend(x @ layer.qkv.t(), layer, cache, rows, attended)
             self._add_norm(attended @ layer.out.t(), x)
             self._add_norm(self._swiglu(x @ layer.gate_up.t()) @ layer.down.t(), x)
-        out = embedded.new_empty(count, size.hidden + TAG_CHANNELS)
-        final_norm[(count,)](
-            self._residual, self._norm, rows.slots, rows.positions, out, size.hidden, size.norm_eps,
-            TAGS=TAG_CHANNELS, **self._row_options,
+        return self._residual
+
+    def _run_streamed(
+        self, products: StreamedProducts, embedded: Tensor, rows: BatchRows, caches: Sequence[Tensor]
+    ) -> Tensor:
+        """The residual stream behind the layers, of few rows."""
+        count = len(embedded)
+        init_streamed[(count,)](
+            embedded, products.x, products.residual, products.sum_sq, self._size.hidden,
+            SUMS=products.sum_sq.shape[1], **self._row_options,
         )  # fmt: skip  # one argument list
-        return out
+        for layer, cache in zip(self._layers, caches, strict=True):
+            self._attend(products.queries_keys_values(layer, count), layer, cache, rows, products.attended[:count])
+            products.add_output_and_mlp(layer, count)
+        return products.residual
 
     def _add_norm(self, update: Tensor, x: Tensor) -> None:
         """Add `update` to the residual stream; `x` becomes the norm of the sum."""

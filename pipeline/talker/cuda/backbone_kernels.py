@@ -176,6 +176,20 @@ def init_residual(embedded, x, residual, hidden, eps, SPAN: tl.constexpr, PDL: t
 
 
 @triton.jit
+def init_streamed(embedded, x, residual, sum_sq, hidden, SPAN: tl.constexpr, SUMS: tl.constexpr, PDL: tl.constexpr):
+    """Set `residual` (float32) and `x` to `embedded` [n, hidden], and `sum_sq` [n, SUMS] to parts of its squares."""
+    pdl_launch(PDL)
+    pdl_wait(PDL)
+    row, columns = tl.program_id(0), tl.arange(0, SPAN)
+    mask = columns < hidden
+    value = tl.load(embedded + row * hidden + columns, mask=mask, other=0.0).to(tl.float32)
+    tl.store(residual + row * hidden + columns, value, mask=mask)
+    tl.store(x + row * hidden + columns, value.to(x.dtype.element_ty), mask=mask)
+    parts = tl.arange(0, SUMS)
+    tl.store(sum_sq + row * SUMS + parts, tl.where(parts == 0, tl.sum(value * value, 0), 0.0))
+
+
+@triton.jit
 def add_rmsnorm(update, x, residual, hidden, eps, SPAN: tl.constexpr, PDL: tl.constexpr):
     """Add `update` [n, hidden] to `residual` (float32); `x` becomes the RMS norm of the sum. A program a row."""
     pdl_launch(PDL)

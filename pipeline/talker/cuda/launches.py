@@ -35,6 +35,7 @@ from .persistent_predictor import TILE_ROWS, VARIANTS, persistent_predictor_sour
 from .predictor import GpuCodePredictor
 from .sampling import CodeDraw, code_draw_source, code_draw_supports
 from .step_kernels import PAGES, find_first_frames, prepare_rows
+from .streamed_products import StreamedProducts, product_shapes, unsupported
 from .tiles import ATTENTION_SPLITS
 
 META = torch.device("meta")
@@ -77,7 +78,15 @@ class TalkerLaunches:
                 sources.append(persistent_predictor_source(shape))
         if self._attends_in_cuda:
             sources += [attention_source(self._checkpoint.talker, self._cache, split) for split in ATTENTION_SPLITS]
+        if self._streams_products:
+            by_rows = product_shapes(self._checkpoint.talker)
+            sources += [shape.source() for shapes in by_rows.values() for shape in shapes]
         return sources
+
+    @property
+    def _streams_products(self) -> bool:
+        missing = FastPath.PRODUCTS.missing(self._chip)
+        return missing is None and unsupported(self._checkpoint.talker, torch.bfloat16) is None
 
     @property
     def _angles(self) -> Tensor:
@@ -144,9 +153,11 @@ class TalkerLaunches:
             attention: PagedAttention | None = None
             if self._attends_in_cuda:
                 attention = CudaAttention(size, self._angles, self._cache, lambda _split: lambda *_: None)
+            streamed = StreamedProducts(size, META, lambda _: lambda *_: None) if self._streams_products else None
             own = GpuBackbone(
-                [layer], _half(size.hidden), self._angles, size, max(sizes), attention=attention, chip=self._chip
-            )
+                [layer], _half(size.hidden), self._angles, size, max(sizes), attention=attention, chip=self._chip,
+                streamed=streamed,
+            )  # fmt: skip  # one argument list
             cache = _half(2, size.kv_heads, PAGE, 2 * size.head_dim).to(self._cache.dtype)
             steps = [(count, min(count, rows)) for count in sizes]
             for count, requests in [*steps, (SELF_TEST_ROWS, min(SELF_TEST_REQUESTS, rows))]:

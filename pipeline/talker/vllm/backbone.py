@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...checkpoint.checkpoint import TransformerSize
+from ...cuda.chip import chip_limits
 from ...cuda.self_test import RandomInputs, is_close
 from ..cuda.attention import CacheFormat, PagedAttention
 from ..cuda.backbone import GpuBackbone
 from ..cuda.backbone_kernels import BatchRows, LayerWeights
+from ..cuda.streamed_products import streamed_products_for
 from ..reference.row_tags import TAG_CHANNELS
 from .compat import ATTENTION_BACKEND, attention_batch
 
@@ -60,8 +63,10 @@ class BackboneAdapter:
                 )
             )
         rope, norm = rope_angles(model), model.norm.weight
-        self._layers = GpuBackbone(layers, norm, rope, size, max_rows, attention=attention)
-        self._first_layers = GpuBackbone(layers[:TEST_LAYERS], norm, rope, size, max_rows, attention=attention)
+        products = streamed_products_for(layers[0], size, chip_limits())
+        backbone = partial(GpuBackbone, attention=attention, streamed=products)
+        self._layers = backbone(layers, norm, rope, size, max_rows)
+        self._first_layers = backbone(layers[:TEST_LAYERS], norm, rope, size, max_rows)
 
     @staticmethod
     def unsupported(model: Any) -> str | None:

@@ -19,6 +19,7 @@ BLACKWELL, RTX_5090 = ChipLimits((10, 0), 232_448), ChipLimits((12, 0), 101_376)
         (FastPath.LAYERS, [AMPERE, ADA, HOPPER, BLACKWELL, RTX_5090]),
         (FastPath.EARLY_LAUNCH, [HOPPER, BLACKWELL, RTX_5090]),
         (FastPath.CODE_DRAW, [HOPPER, BLACKWELL, RTX_5090]),
+        (FastPath.PRODUCTS, [HOPPER]),
         (FastPath.RESIDUAL_UNITS, [HOPPER]),
         (FastPath.PERSISTENT_PREDICTOR, [HOPPER]),
         (FastPath.PERSISTENT_PREDICTOR_32, [HOPPER]),

@@ -335,12 +335,17 @@ RESIDENT_KERNEL(paged_attention, THREADS, RESIDENT) {
     pdl_launch();
     Attention attention(p);
     attention.load_pages(0);
+    // The cached positions are from earlier steps, which have ended. Of few rows they are requested before the wait:
+    // there are multiprocessors enough to start these blocks early.
+    constexpr bool EARLY = SPLIT >= 8;
+    if (EARLY) attention.load_keys(0);
+    if (EARLY) attention.load_values(0);
     pdl_wait();
     Attention::Own own;
     attention.load_own(own);
-    attention.load_keys(0);
+    if (!EARLY) attention.load_keys(0);
     attention.attend_to_own(own);
-    attention.load_values(0);
+    if (!EARLY) attention.load_values(0);
     attention.attend_to_cached();
     attention.attend_to_new();
     attention.store_attended(*(Shared *)shared_memory());

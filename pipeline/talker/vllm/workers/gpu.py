@@ -36,8 +36,12 @@ from ..start_notes import Note, note_step, notes_its_start, write_note
 
 log = logging.getLogger(__name__)
 
-TEST_REQUESTS = (StepRequest(33, 1), StepRequest(20, 5), StepRequest(0, 18))
-"""A step of the self-test of the layers: one more position, part of a prompt, and a prompt, over several pages."""
+TEST_STEPS = (
+    (StepRequest(33, 1), StepRequest(20, 5), StepRequest(0, 18)),
+    (StepRequest(33, 1), StepRequest(20, 1), StepRequest(0, 3)),
+)
+"""The steps of the self-test of the layers: one more position, part of a prompt, and a prompt, over several pages; of
+many rows, and of few, which have other products."""
 
 
 @notes_its_start
@@ -75,11 +79,15 @@ class TalkerWorker(Worker):
             taken = torch.cuda.memory_reserved() - cache
             write_note(Path(self.vllm_config.model_config.model), Note.MEMORY, memory.describe(cache, taken))
 
+    def _run_test_steps(self) -> None:
+        for requests in TEST_STEPS:
+            run_requests(self, requests)
+
     def _warm_up(self) -> Any:
         folder = Path(self.vllm_config.model_config.model)
         record(FastPath.EARLY_LAUNCH, FastPath.EARLY_LAUNCH.missing(chip_limits()))
         note_step(folder, "testing the layers")
-        self.model_runner.model.test_backbone(partial(run_requests, self, TEST_REQUESTS))
+        self.model_runner.model.test_backbone(self._run_test_steps)
         note_step(folder, "capturing graphs of the layers")
         times = super().compile_or_warm_up_model()
         note_step(folder, "testing the preparation of inputs")

@@ -1,0 +1,95 @@
+"""`StreamedProducts` against PyTorch; on a GPU, else compiled for the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
+from voxgate.pipeline.cuda.nvrtc import Launch
+from voxgate.pipeline.talker.cuda.backbone_kernels import LayerWeights
+from voxgate.pipeline.talker.cuda.streamed_products import (
+    MOST_ROWS,
+    SOURCE,
+    ProductShape,
+    StreamedProducts,
+    product_shapes,
+    self_test,
+    unsupported,
+)
+from voxgate.pipeline.talker.cuda.tiles import PRODUCT_TILES, Epilogue
+
+from .cuda_on_cpu import cpu_launch
+
+SIZE, BLOCKS = TransformerSize(512, 1024, 1, 4, 2, 128, 1e-6, 1e4), 16
+PUBLISHED = {
+    "1.7B": TransformerSize(2048, 6144, 28, 16, 8, 128, 1e-6, 1e6),
+    "0.6B": TransformerSize(1024, 3072, 28, 16, 8, 128, 1e-6, 1e6),
+}
+SHARED_OF_HOPPER = 232_448
+
+
+def products(device: torch.device, folder: Path, order: int = 0) -> StreamedProducts:
+    def on_cpu(shape: ProductShape) -> Launch:
+        own = folder / f"{shape.rows}-{shape.depth}-{shape.lines}"
+        own.mkdir()
+        return cpu_launch(SOURCE, shape.source().macros, own, order)
+
+    return StreamedProducts(SIZE, device, None if device.type == "cuda" else on_cpu, blocks=BLOCKS)
+
+
+def layer(device: torch.device) -> LayerWeights:
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).div(shape[-1] ** 0.5).bfloat16().to(device)
+
+    matrices = random(1024, 512), random(512, 512), random(2048, 512), random(512, 1024)
+    return LayerWeights(*matrices, random(128), random(128))
+
+
+def test_the_test_covers_all_variants() -> None:
+    assert product_shapes(SIZE, BLOCKS).keys() == PRODUCT_TILES.keys()
+
+
+@pytest.mark.parametrize("order", range(4))
+def test_products_equal_torch(device: torch.device, tmp_path: Path, order: int) -> None:
+    assert self_test(products(device, tmp_path, order), layer(device), SIZE)
+
+
+@pytest.mark.parametrize("matrix", ["qkv", "out", "gate_up", "down"])
+def test_other_weights_fail_the_self_test(
+    device: torch.device, tmp_path: Path, matrix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, weights = products(device, tmp_path), layer(device)
+    changed = replace(weights, **{matrix: getattr(weights, matrix).clone()})
+    # As much as a warp multiplies in one instruction.
+    getattr(changed, matrix)[-16:, -16:] = 1.0
+    kept = {name: getattr(StreamedProducts, name) for name in ("queries_keys_values", "add_output_and_mlp")}
+    for name, method in kept.items():
+        monkeypatch.setattr(own, name, lambda _layer, count, run=method: run(own, changed, count))
+    assert not self_test(own, weights, SIZE)
+
+
+@pytest.mark.parametrize("size", PUBLISHED.values(), ids=PUBLISHED)
+def test_published_sizes_are_supported_and_fit(size: TransformerSize) -> None:
+    assert unsupported(size, torch.bfloat16) is None
+    shapes = product_shapes(size)
+    assert MOST_ROWS in shapes
+    assert all(shape.shared_bytes <= SHARED_OF_HOPPER for own in shapes.values() for shape in own)
+
+
+def test_other_sizes_and_precisions_are_not() -> None:
+    for size in (replace(PUBLISHED["1.7B"], hidden=2080), replace(PUBLISHED["1.7B"], intermediate=6000)):
+        assert unsupported(size, torch.bfloat16) == "the model has another size or precision"
+    assert unsupported(PUBLISHED["1.7B"], torch.float16) is not None
+
+
+def test_a_thread_adds_to_one_part_of_the_residual_stream() -> None:
+    out = product_shapes(PUBLISHED["1.7B"])[MOST_ROWS][1]
+    assert out.epilogue is Epilogue.ADD
+    assert out.fits
+    assert not replace(out, lines=8 * out.lines, depth=out.depth, blocks=out.blocks // 8).fits
