@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from .cuda.graph_sizes import GRAPH_SIZES
 
-_BUCKET_LIMITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_BUCKET_LIMITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 """Largest batch of each bucket; batch sizes of one bucket are measured together."""
 _SLOW_QUANTILE = 0.9
 _STRETCH_STEPS = 8

@@ -94,6 +94,13 @@ def test_small_batch_scales_large_ones_in_proportion_only() -> None:
     assert times.curve(100.0).at(8) == pytest.approx(0.040 * 1.25)
 
 
+def test_steps_of_hundreds_of_rows_leave_those_of_all_slots_at_their_baseline() -> None:
+    times = times_of((1, 0.003), (400, 0.012), (1792, 0.050))
+    times.commit_baseline()
+    measure(times, 400, 0.012, now_s=100.0)
+    assert times.curve(100.0).at(1792) == pytest.approx(0.050)
+
+
 def test_few_fresh_samples_do_not_replace_the_baseline() -> None:
     times = times_of((4, 0.020))
     times.commit_baseline()
