@@ -35,7 +35,7 @@ from .worker_loop import DECODE_ERRORS, FinishedBatch, run_worker_loop
 if TYPE_CHECKING:
     from .gpu_worker import GpuBatchDecoder
 
-THREAD_SWITCH_INTERVAL_S = 0.0005
+THREAD_SWITCH_INTERVAL_S = 0.0001
 """Longest time that the talker's Python code keeps the codec's waiting for the interpreter lock."""
 WARM_UP_ROUNDS = 2
 
