@@ -48,7 +48,7 @@ def train(lines: list[str]) -> Tokenizer:
 def main(work: Path) -> None:
     lines = [line.split("\t", 1)[1] for line in (work / "text/train.txt").read_text("utf-8").splitlines()]
     tokenizer = train(lines)
-    tokenizer.save(str(work / "text/tokenizer.json"))
+    tokenizer.save(str(work / "text/tokenizer.json"), pretty=False)
     sample = lines[:20_000]
     ids = sum(len(encoding.ids) for encoding in tokenizer.encode_batch(sample))
     characters = sum(map(len, sample))
