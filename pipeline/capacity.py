@@ -33,9 +33,9 @@ samples. A curve describes the newest 96 steps of a batch size, more than a seco
 so one half a second old says nearly the same; and an overload counts only when it has lasted for longer."""
 _GROWTH = 8
 """One growth adds at most one utterance and an eighth of the capacity."""
-_RECOVERY_S, _RECOVERY_STEP_S = 60.0, 2.0
-"""For this long after a fall the capacity grows by one utterance per step: some effects of full load, such as cores
-that share their time, show at full load only."""
+_RECOVERY_S, _RECOVERY_STEP_S, _RECOVERY = 60.0, 2.0, 64
+"""For this long after a fall the capacity grows by one utterance and a 64th of itself per step: some effects of full
+load, such as cores that share their time, show at full load only."""
 STEPS_SLOWER, STEPS_FASTER, RECOVERING = "steps_slower", "steps_faster", "recovering"
 """Causes of a change: steps take longer; they take less time; they do again after a fall, so that it grows slowly."""
 _OVERLOADED_S, _RECOVERED_S = 1.0, 3.0
@@ -124,7 +124,7 @@ class Capacity:
             return STEPS_FASTER
         if now_s - max(self._grown_s, self._fell_s) < _RECOVERY_STEP_S:
             return None
-        self._utterances += 1
+        self._utterances = min(low, self._utterances + 1 + self._utterances // _RECOVERY)
         self._grown_s = now_s
         return RECOVERING
 

@@ -104,6 +104,22 @@ def test_capacity_falls_at_once_and_recovers_in_steps() -> None:
     assert all(later - earlier <= 2 for earlier, later in itertools.pairwise(seen))
 
 
+def test_hundreds_of_utterances_recover_in_proportion() -> None:
+    machine = Machine(lambda n: 0.010 + 0.00004 * n, lambda frames: 0.0001 * frames, slots=1600)
+    for batch in (1, 16, 256, 1600):
+        for _ in range(8):
+            machine.step(batch)
+    machine.capacity.commit_baseline(machine.now_s)
+    full = machine.capacity.utterances(machine.now_s)
+    machine.slower = 1.3
+    slow = machine.run(400, seconds=5)[-1]
+    machine.slower = 1.0
+    seen = machine.run(400, seconds=40)
+    assert slow < full - 100
+    assert seen[-1] >= full - 2
+    assert all(later - earlier <= 1 + earlier // 64 for earlier, later in itertools.pairwise(seen))
+
+
 def test_changes_are_counted_and_logged_with_their_cause(caplog: pytest.LogCaptureFixture) -> None:
     machine = codec_bound()
     full = machine.calibrate()
