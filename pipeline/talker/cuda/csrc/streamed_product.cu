@@ -140,7 +140,9 @@ struct Product {
             }
         }
     }
-    DEVICE_MEMBER size_t residual_at(int tile, int row, int half) const { return (size_t)row * LINES + line_of(tile, half); }
+    DEVICE_MEMBER size_t residual_at(int tile, int row, int half) const {
+        return (size_t)row * LINES + line_of(tile, half);
+    }
     DEVICE_MEMBER float load_residual(int tile, int row, int half) const {
         return row < p.rows ? load_float(p.residual + residual_at(tile, row, half)) : 0.0f;
     }
