@@ -10,7 +10,11 @@ import torch
 from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
 from voxgate.pipeline.cuda.nvrtc import Launch
-from voxgate.pipeline.talker.cuda.backbone_kernels import LayerWeights
+from voxgate.pipeline.cuda.self_test import is_close
+from voxgate.pipeline.talker.cuda.attention import SOURCE as ATTENTION
+from voxgate.pipeline.talker.cuda.attention import CacheFormat, CudaAttention, attention_source, block_heads
+from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
+from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
 from voxgate.pipeline.talker.cuda.streamed_products import (
     MOST_ROWS,
     SOURCE,
@@ -20,7 +24,7 @@ from voxgate.pipeline.talker.cuda.streamed_products import (
     self_test,
     unsupported,
 )
-from voxgate.pipeline.talker.cuda.tiles import PRODUCT_TILES, Epilogue
+from voxgate.pipeline.talker.cuda.tiles import PRODUCT_TILES, Epilogue, attention_split
 
 from .cuda_on_cpu import cpu_launch
 
@@ -30,6 +34,7 @@ PUBLISHED = {
     "0.6B": TransformerSize(1024, 3072, 28, 16, 8, 128, 1e-6, 1e6),
 }
 SHARED_OF_HOPPER = 232_448
+PAGE = 16
 
 
 def products(device: torch.device, folder: Path, order: int = 0) -> StreamedProducts:
@@ -72,6 +77,43 @@ def test_other_weights_fail_the_self_test(
     for name, method in kept.items():
         monkeypatch.setattr(own, name, lambda _layer, count, run=method: run(own, changed, count))
     assert not self_test(own, weights, SIZE)
+
+
+def test_layers_are_the_same_with_them(device: torch.device, tmp_path: Path) -> None:
+    """Of three rows with cached positions, in two layers: with the matrix library, and with streamed products."""
+    rows, cache_format = 3, CacheFormat(PAGE, torch.bfloat16)
+
+    def on_cpu(split: int) -> Launch:
+        blocks = rows * SIZE.kv_heads // block_heads(SIZE, split)
+        return cpu_launch(ATTENTION, {**attention_source(SIZE, cache_format, split).macros, "BLOCKS": blocks}, tmp_path)
+
+    generator = torch.Generator().manual_seed(1)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).bfloat16().to(device)
+
+    angles = random(64, SIZE.head_dim)
+    launches = None if device.type == "cuda" else on_cpu
+    attention = CudaAttention(SIZE, angles, cache_format, launches, split=attention_split(rows))
+    positions, pages = torch.tensor([20, 5, 0]), torch.tensor([[1, 2], [3, 0], [4, 0]], dtype=torch.int32)
+    batch = BatchRows(
+        torch.arange(rows).to(device),
+        positions.to(device),
+        torch.tensor([2 * PAGE + 4, 3 * PAGE + 5, 4 * PAGE]).to(device),
+        pages.to(device),
+        torch.arange(rows + 1, dtype=torch.int32).to(device),
+    )
+    norm = 1 + random(SIZE.hidden) / 4
+    embedded, cached = random(rows, SIZE.hidden), random(2, 5, SIZE.kv_heads, PAGE, 2 * SIZE.head_dim)
+    results = []
+    for streamed in (None, products(device, tmp_path)):
+        caches = cached.clone()
+        own = GpuBackbone([layer(device)] * 2, norm, angles, SIZE, rows, attention=attention, streamed=streamed)
+        results.append((own(embedded, batch, list(caches))[:, : SIZE.hidden], caches - cached))
+    (library, library_caches), (own_states, own_caches) = results
+    assert library_caches.count_nonzero() > 0
+    assert is_close(own_states, library, 0.02)
+    assert is_close(own_caches, library_caches, 0.02)
 
 
 @pytest.mark.parametrize("size", PUBLISHED.values(), ids=PUBLISHED)
