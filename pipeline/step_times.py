@@ -28,6 +28,9 @@ _BUCKET_SAMPLES = 96
 """Newest samples kept of a bucket."""
 _MIN_FRESH_SAMPLES = 5
 """Fewer fresh samples than this are not used."""
+_LARGE_BATCH = 512
+"""Beyond it fewer samples than `_MIN_FRESH_SAMPLES` are no baseline: those steps are made while the many utterances of
+a calibration begin and end, and take as long as that."""
 FRESH_S = 20.0
 """Age from which a sample no longer describes what a step takes now."""
 
@@ -103,8 +106,9 @@ class StepTimes:
 
     def commit_baseline(self) -> None:
         """Takes the samples so far as the baseline of their buckets."""
-        for bucket in self._buckets.values():
-            bucket.commit_baseline()
+        for limit, bucket in self._buckets.items():
+            if limit <= _LARGE_BATCH or bucket.steps >= _MIN_FRESH_SAMPLES:
+                bucket.commit_baseline()
 
     def curve(self, now_s: float) -> LatencyCurve:
         """Returns the durations that slow stretches of steps take at `now_s` (`_sustained`), over the batch size."""

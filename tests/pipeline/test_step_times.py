@@ -101,6 +101,13 @@ def test_steps_of_hundreds_of_rows_leave_those_of_all_slots_at_their_baseline() 
     assert times.curve(100.0).at(1792) == pytest.approx(0.050)
 
 
+def test_single_large_steps_while_utterances_begin_are_no_baseline() -> None:
+    times = times_of((1, 0.003), (1792, 0.050))
+    measure(times, 1000, 0.100, 0.0, count=1)
+    times.commit_baseline()
+    assert times.curve(100.0).at(1792) == pytest.approx(0.050)
+
+
 def test_few_fresh_samples_do_not_replace_the_baseline() -> None:
     times = times_of((4, 0.020))
     times.commit_baseline()

@@ -1,7 +1,7 @@
 """The talker's layers on a GPU, in fewer and smaller kernels than vLLM's, over vLLM's cache.
 
 The matrix library computes the products. Attention with everything that precedes it, the gate, and each residual sum
-with its norm are one Triton kernel each. Of few rows, gates, sums and norms are parts of the `StreamedProducts`.
+with its norm are one kernel each. For few rows, gates, sums and norms are parts of the `StreamedProducts`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from .tiles import SWIGLU_SPAN
 class GpuBackbone:
     """All layers and the final norm for a batch of rows. Not thread-safe: calls share its buffers.
 
-    Nothing waits for the device, so a call can be captured in a CUDA graph.
+    Nothing waits for the device, so a call can be captured in a CUDA graph. Between two calls there must be a kernel
+    that starts when all before it have ended, or the boundary of a graph: attention reads the keys of earlier steps
+    before its predecessors have ended.
     """
 
     def __init__(

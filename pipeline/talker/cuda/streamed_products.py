@@ -27,7 +27,7 @@ from .tiles import PRODUCT_TILES, Epilogue, StreamedTile
 SOURCE = Path(__file__).parent / "csrc/streamed_product.cu"
 MOST_ROWS = max(PRODUCT_TILES)
 BLOCKS = 128
-"""Of a launch: as many as a Hopper has multiprocessors, nearly."""
+"""Of a launch, for the 132 multiprocessors of an H100 or H200."""
 WARPS, LEAST_WARPS = 8, 4
 """Warps of a block, which divide its tiles among them."""
 STEP_GROUPS = 2
@@ -72,7 +72,9 @@ class ProductShape:
             and self.tiles >= self.warps >= LEAST_WARPS
             and fragments % ranks == 0
             and (self.epilogue is not Epilogue.ADD or fragments // ranks <= self.warps)
-            and self.hidden % (SUM_COLUMNS * 32) == 0
+            and (sums := self.hidden // SUM_COLUMNS) >= 32
+            and sums & (sums - 1) == 0  # Triton's ranges are powers of two
+            and self.hidden % SUM_COLUMNS == 0
         )
 
     @property
@@ -186,7 +188,7 @@ def streamed_products_for(layer: LayerWeights, size: TransformerSize, chip: Chip
 
 
 def self_test(products: StreamedProducts, layer: LayerWeights, size: TransformerSize) -> bool:
-    """Whether a layer's products are what PyTorch computes in float32, in each compiled size, without other rows."""
+    """Whether a layer's products are what PyTorch computes in float32, in each compiled size; other rows must stay."""
     return all(_equals_torch(products, layer, size, most - 1) for most in PRODUCT_TILES)
 
 
