@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, load_checkpoint
-from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
+from voxgate.pipeline.talker.cuda.predictor.predictor import GpuCodePredictor
 from voxgate.pipeline.talker.reference.sampling import Candidates
 
 TEMPERATURE, TOP_K = 0.9, 50

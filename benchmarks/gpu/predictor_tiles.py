@@ -124,7 +124,7 @@ def compile_candidates(folder: Path, sum_columns: int) -> None:
     from voxgate.pipeline.checkpoint.weights import PREFIX, tensor_shapes
     from voxgate.pipeline.cuda.chip import chip_of_driver
     from voxgate.pipeline.cuda.kernel_compiler import compile_all, noted_launches
-    from voxgate.pipeline.talker.cuda import predictor as served
+    from voxgate.pipeline.talker.cuda.predictor import predictor as served
     from voxgate.pipeline.talker.reference.sampling import Candidates
 
     checkpoint, chip = load_checkpoint(folder), chip_of_driver()
@@ -161,7 +161,7 @@ def main(folder: Path, sum_columns: int) -> None:
     """Compiles, measures and prints."""
     command = [sys.executable, "-m", f"{__package__}.predictor_tiles", str(folder), str(sum_columns), "compile"]
     subprocess.run(command, check=True)
-    from voxgate.pipeline.talker.cuda import predictor as served
+    from voxgate.pipeline.talker.cuda.predictor import predictor as served
 
     from .predictor import LoadedPredictor
 

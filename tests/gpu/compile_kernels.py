@@ -34,7 +34,7 @@ from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
 from voxgate.pipeline.talker.cuda.frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
 from voxgate.pipeline.talker.cuda.mapped_tables import MappedTables
-from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
+from voxgate.pipeline.talker.cuda.predictor.predictor import GpuCodePredictor
 from voxgate.pipeline.talker.cuda.sampling import TritonSampler
 from voxgate.pipeline.talker.cuda.step_kernels import PAGES, find_first_frames, prepare_rows
 from voxgate.pipeline.talker.reference.row_tags import TAG_CHANNELS

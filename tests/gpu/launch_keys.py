@@ -35,7 +35,7 @@ from voxgate.pipeline.talker.cuda.first_frame import SIZES
 from voxgate.pipeline.talker.cuda.frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
 from voxgate.pipeline.talker.cuda.launches import TalkerLaunches
 from voxgate.pipeline.talker.cuda.mapped_tables import MappedTables
-from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
+from voxgate.pipeline.talker.cuda.predictor.predictor import GpuCodePredictor
 from voxgate.pipeline.talker.cuda.tiles import SWIGLU_SPAN
 from voxgate.pipeline.talker.reference.embedding import FrameHistory, InputEmbedding
 from voxgate.pipeline.talker.reference.row_tags import append_row_tags

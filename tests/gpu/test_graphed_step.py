@@ -32,7 +32,7 @@ def test_graphs_send_the_frames_of_the_reference_step(
 ) -> None:
     from voxgate.pipeline.talker.cuda.frame_sender import FrameSender
     from voxgate.pipeline.talker.cuda.frame_step import GpuFrameStep, GraphedStep, TableSnapshot
-    from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
+    from voxgate.pipeline.talker.cuda.predictor.predictor import GpuCodePredictor
     from voxgate.pipeline.talker.reference.embedding import FrameHistory
     from voxgate.pipeline.talker.reference.predictor import CodePredictor, Predictor
     from voxgate.pipeline.talker.reference.row_tags import append_row_tags

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint, TransformerSize
-from voxgate.pipeline.talker.cuda.persistent_predictor import (
+from voxgate.pipeline.talker.cuda.predictor.persistent import (
     SOURCE,
     TILE_ROWS,
     VARIANTS,

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from voxgate.codecs.neural.cuda.tiles import ProductTile
 from voxgate.pipeline.checkpoint.checkpoint import TalkerCheckpoint
-from voxgate.pipeline.talker.cuda import predictor as served
-from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
+from voxgate.pipeline.talker.cuda.predictor import predictor as served
+from voxgate.pipeline.talker.cuda.predictor.predictor import GpuCodePredictor
 from voxgate.pipeline.talker.cuda.tiles import Epilogue
 from voxgate.pipeline.talker.reference.predictor import CodePredictor
 from voxgate.pipeline.talker.reference.sampling import Candidates

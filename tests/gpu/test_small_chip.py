@@ -22,7 +22,7 @@ from voxgate.pipeline.codec.gpu_worker import matches_reference
 from voxgate.pipeline.cuda.chip import LIMITS_VARIABLE, chip_limits
 from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
-from voxgate.pipeline.talker.cuda.predictor import GpuCodePredictor
+from voxgate.pipeline.talker.cuda.predictor.predictor import GpuCodePredictor
 from voxgate.pipeline.talker.reference.sampling import Candidates
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")

@@ -12,7 +12,7 @@ KERNEL_MODULES = (
     "voxgate.codecs.neural.cuda.kernels",
     "voxgate.pipeline.talker.cuda.backbone_kernels",
     "voxgate.pipeline.talker.cuda.mapped_tables",
-    "voxgate.pipeline.talker.cuda.predictor_kernels",
+    "voxgate.pipeline.talker.cuda.predictor.kernels",
     "voxgate.pipeline.talker.cuda.sampling_kernels",
     "voxgate.pipeline.talker.cuda.step_kernels",
 )

@@ -163,16 +163,24 @@ def _rms_scale(value, width, eps):
 
 
 @triton.jit
-def init_residual(embedded, x, residual, hidden, eps, SPAN: tl.constexpr, PDL: tl.constexpr):
-    """Set `residual` (float32) to `embedded` [n, hidden], and `x` to its RMS norm; a program a row."""
-    pdl_launch(PDL)
-    pdl_wait(PDL)
+def _begin_row(embedded, residual, hidden, SPAN: tl.constexpr):
+    """A program's row of `embedded` in float32 [SPAN], which its row of `residual` becomes."""
     row, columns = tl.program_id(0), tl.arange(0, SPAN)
     mask = columns < hidden
     value = tl.load(embedded + row * hidden + columns, mask=mask, other=0.0).to(tl.float32)
     tl.store(residual + row * hidden + columns, value, mask=mask)
+    return value
+
+
+@triton.jit
+def init_residual(embedded, x, residual, hidden, eps, SPAN: tl.constexpr, PDL: tl.constexpr):
+    """Set `residual` (float32) to `embedded` [n, hidden], and `x` to its RMS norm; a program a row."""
+    pdl_launch(PDL)
+    pdl_wait(PDL)
+    value = _begin_row(embedded, residual, hidden, SPAN)
     value *= _rms_scale(value, hidden, eps)
-    tl.store(x + row * hidden + columns, value.to(x.dtype.element_ty), mask=mask)
+    columns = tl.arange(0, SPAN)
+    tl.store(x + tl.program_id(0) * hidden + columns, value.to(x.dtype.element_ty), mask=columns < hidden)
 
 
 @triton.jit
@@ -180,13 +188,10 @@ def init_streamed(embedded, x, residual, sum_sq, hidden, SPAN: tl.constexpr, SUM
     """Set `residual` (float32) and `x` to `embedded` [n, hidden], and `sum_sq` [n, SUMS] to parts of its squares."""
     pdl_launch(PDL)
     pdl_wait(PDL)
-    row, columns = tl.program_id(0), tl.arange(0, SPAN)
-    mask = columns < hidden
-    value = tl.load(embedded + row * hidden + columns, mask=mask, other=0.0).to(tl.float32)
-    tl.store(residual + row * hidden + columns, value, mask=mask)
-    tl.store(x + row * hidden + columns, value.to(x.dtype.element_ty), mask=mask)
-    parts = tl.arange(0, SUMS)
-    tl.store(sum_sq + row * SUMS + parts, tl.where(parts == 0, tl.sum(value * value, 0), 0.0))
+    value = _begin_row(embedded, residual, hidden, SPAN)
+    columns, parts = tl.arange(0, SPAN), tl.arange(0, SUMS)
+    tl.store(x + tl.program_id(0) * hidden + columns, value.to(x.dtype.element_ty), mask=columns < hidden)
+    tl.store(sum_sq + tl.program_id(0) * SUMS + parts, tl.where(parts == 0, tl.sum(value * value, 0), 0.0))
 
 
 @triton.jit

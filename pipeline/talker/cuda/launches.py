@@ -31,8 +31,8 @@ from .backbone import GpuBackbone
 from .backbone_kernels import BatchRows, LayerWeights
 from .frame_step import GpuFrameStep, GpuInputEmbedding, TableSnapshot
 from .mapped_tables import MappedTables
-from .persistent_predictor import TILE_ROWS, VARIANTS, persistent_predictor_source, predictor_shape_for
-from .predictor import GpuCodePredictor
+from .predictor.persistent import TILE_ROWS, VARIANTS, persistent_predictor_source, predictor_shape_for
+from .predictor.predictor import GpuCodePredictor
 from .sampling import CodeDraw, code_draw_source, code_draw_supports
 from .step_kernels import PAGES, find_first_frames, prepare_rows
 from .streamed_products import StreamedProducts, product_shapes, unsupported

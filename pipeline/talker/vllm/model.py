@@ -221,7 +221,7 @@ class VoxgateTalker(nn.Module):
             from ..cpu.predictor import CpuCodePredictor
 
             return CpuCodePredictor(weights, first_embedding, size, groups, self._max_rows)
-        from ..cuda.predictor import GpuCodePredictor
+        from ..cuda.predictor.predictor import GpuCodePredictor
 
         persistent = self._config.options.gpu.persistent_predictor
         return GpuCodePredictor(weights, first_embedding, size, groups, self._max_rows, persistent_predictor=persistent)

@@ -1,4 +1,4 @@
-"""The code predictor of few rows as one kernel (`csrc/persistent_predictor.cu`): sizes, packed weights, self-test.
+"""The code predictor of few rows as one kernel (`../csrc/persistent_predictor.cu`): sizes, packed weights, self-test.
 
 The kernel is compiled for each size of VARIANTS. All of them read the same packed weights.
 """
@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
-from ...checkpoint.checkpoint import TransformerSize
-from ...cuda.fast_paths import FastPath
-from ...cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
-from ...cuda.self_test import RandomInputs, accelerated, disabled
-from ..reference.predictor_weights import FoldedLayer, FoldedPredictor
-from ..reference.sampling import Candidates
+from ....checkpoint.checkpoint import TransformerSize
+from ....cuda.fast_paths import FastPath
+from ....cuda.nvrtc import CudaKernel, KernelSource, Launch, pack_arguments
+from ....cuda.self_test import RandomInputs, accelerated, disabled
+from ...reference.predictor_weights import FoldedLayer, FoldedPredictor
+from ...reference.sampling import Candidates
 
-SOURCE = Path(__file__).parent / "csrc/persistent_predictor.cu"
+SOURCE = Path(__file__).parents[1] / "csrc/persistent_predictor.cu"
 DIM = 128
 """The width of a head that the kernel supports."""
 RANKS = 8

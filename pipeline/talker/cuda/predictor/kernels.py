@@ -10,8 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...cuda.pdl import pdl_launch, pdl_wait
-from .tiles import Epilogue
+from ....cuda.pdl import pdl_launch, pdl_wait
+from ..tiles import Epilogue
 
 ADD = tl.constexpr(int(Epilogue.ADD))
 SWIGLU = tl.constexpr(int(Epilogue.SWIGLU))

@@ -14,17 +14,17 @@ import triton
 from torch import Tensor
 from voxgate.codecs.neural.cuda.tiles import ChipLimits
 
-from ...checkpoint.checkpoint import TransformerSize
-from ...cuda.chip import chip_limits
-from ...cuda.self_test import disabled
-from ..reference.predictor_weights import FoldedLayer, FoldedPredictor, project
-from ..reference.sampling import Candidates
-from .backbone_kernels import add_rmsnorm, init_residual, swiglu
-from .persistent_predictor import TILE_ROWS, VARIANTS, PersistentPredictor, persistent_predictors_for
-from .predictor_kernels import gemm, predictor_attention, skinny_gemm
-from .sampling import CodeDraw, code_draw_for
-from .sampling_kernels import WARPS, draw_code
-from .tiles import LIBRARY_ROWS, SKINNY_ROWS, SUM_COLUMNS, SWIGLU_SPAN, Epilogue, gemm_tile, skinny_tile
+from ....checkpoint.checkpoint import TransformerSize
+from ....cuda.chip import chip_limits
+from ....cuda.self_test import disabled
+from ...reference.predictor_weights import FoldedLayer, FoldedPredictor, project
+from ...reference.sampling import Candidates
+from ..backbone_kernels import add_rmsnorm, init_residual, swiglu
+from ..sampling import CodeDraw, code_draw_for
+from ..sampling_kernels import WARPS, draw_code
+from ..tiles import LIBRARY_ROWS, SKINNY_ROWS, SUM_COLUMNS, SWIGLU_SPAN, Epilogue, gemm_tile, skinny_tile
+from .kernels import gemm, predictor_attention, skinny_gemm
+from .persistent import TILE_ROWS, VARIANTS, PersistentPredictor, persistent_predictors_for
 
 ATTENTION_WARPS = 1
 
