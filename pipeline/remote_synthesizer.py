@@ -43,6 +43,8 @@ class RemoteSynthesizer(VoiceModel):
         self._rounds = StaggeredCredit(options.device, aligned=True)
         self._talker: RemoteTalkerEngine | None = None
         self._codec: CodecClient | None = None
+        self._reports = ""
+        """The address of this process in the engine that it was last asked to attach to."""
         self._attaching: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -72,7 +74,8 @@ class RemoteSynthesizer(VoiceModel):
 
         For the engine that this process is attached to already, only lost connections are restored.
         """
-        if self._talker is None or self._talker.address != attachment.reports:
+        self._reports = attachment.reports
+        if self._talker is None or self._talker.address != self._reports:
             self.detach("the engine was restarted")
         self._stop_attaching()
         self._attaching = asyncio.create_task(self._attach(attachment, on_attached), name="attaching")
@@ -95,7 +98,7 @@ class RemoteSynthesizer(VoiceModel):
             self._drop_codec()
             self._codec = codec
             self.slots = self._talker.shape.slots
-        self._send(Attached(None))
+        self._send(Attached(self._reports, None))
         on_attached()
 
     def detach(self, reason: str) -> None:
@@ -169,4 +172,4 @@ class RemoteSynthesizer(VoiceModel):
 
     def _report_loss(self, reason: str) -> None:
         log.error("%s", reason)
-        self._send(Attached(reason))
+        self._send(Attached(self._reports, reason))

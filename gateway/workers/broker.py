@@ -49,6 +49,8 @@ class Broker:
         self._tickets: dict[int, Ticket] = {}
         self._leases: dict[int, SlotLease] = {}
         self._open = True
+        self._awaits_engine = False
+        """Whether the engine was lost, and the worker has not attached to the next one."""
         self.last_epoch = 0
         """Last epoch of the worker's generations; 0 before the first."""
 
@@ -84,7 +86,12 @@ class Broker:
 
     def engine_lost(self) -> None:
         """The engine is lost: its leases end, because the next engine reuses the slot numbers; it grants new ones."""
+        self._awaits_engine = True
         self._end_leases(SlotLease.release)
+
+    def engine_attached(self) -> None:
+        """The worker has attached to the engine: what it submits from now on is for that one."""
+        self._awaits_engine = False
 
     def _end_leases(self, end: Callable[[SlotLease], None]) -> None:
         leases, self._leases = self._leases, {}
@@ -94,8 +101,13 @@ class Broker:
             self.last_epoch = later_epoch(self.last_epoch, lease.talker.epoch)
 
     def submit(self, request: SubmitGeneration) -> None:
-        """Starts a generation in a leased slot; in any other slot it ends at once."""
+        """Starts a generation in a leased slot; in any other slot it ends at once.
+
+        Ignores what was submitted to an engine that is lost: the worker has ended it, or will with the next message.
+        """
         self.last_epoch = later_epoch(self.last_epoch, request.epoch)
+        if self._awaits_engine:
+            return
         if (lease := self._lease_of(request.slot)) is None:
             self._send(GenerationEnded(request.epoch, None))
         else:

@@ -45,8 +45,8 @@ class WorkerProcess:
         self.listening = False
         self._settled = asyncio.Event()
         """Set when the worker listens or has ended."""
-        self.attach_sent = False
-        """Whether the attachment to the current engine was sent."""
+        self.attachment: str | None = None
+        """The address of the worker in the current engine, once it was asked to attach to it."""
         self.attached = False
         """Whether the worker confirmed it."""
         self.gone = asyncio.Event()
@@ -130,15 +130,21 @@ class WorkerProcess:
                 self.listening = True
                 self._settled.set()
             case Attached():
-                self._on_attach_answer(message.error)
+                self._on_attach_answer(message)
 
-    def _on_attach_answer(self, error: str | None) -> None:
-        # The answer may concern an engine that was lost meanwhile.
-        if error is not None:
-            self.attach_sent = self.attached = False
-        elif self.attach_sent:
+    def _on_attach_answer(self, answer: Attached) -> None:
+        if answer.reports != self.attachment:
+            return  # of an engine that was lost meanwhile
+        if answer.error is not None:
+            self.lose_engine()
+        else:
             self.attached = True
+            self.broker.engine_attached()
             self._on_attached()
+
+    def lose_engine(self) -> None:
+        """The worker is not attached, and was not asked to attach, to any engine."""
+        self.attachment, self.attached = None, False
 
     def _on_lost(self) -> None:
         self.gone.set()
@@ -166,10 +172,10 @@ class EngineAttachments:
 
     def attach(self, worker: WorkerProcess) -> None:
         """Attaches a worker if it listens, is not attached, and there is an engine."""
-        if not worker.listening or worker.attach_sent:
+        if not worker.listening or worker.attachment is not None:
             return
         if (attachment := self._attachment(worker.owner, self._last_epoch(worker))) is not None:
-            worker.attach_sent = True
+            worker.attachment = attachment.reports
             worker.send(attachment)
 
     def worker_attached(self) -> None:
@@ -180,7 +186,7 @@ class EngineAttachments:
         """The engine is lost, and with it every slot lease."""
         self.all_attached = False
         for worker in self._workers.values():
-            worker.attach_sent = worker.attached = False
+            worker.lose_engine()
             worker.broker.engine_lost()
             worker.send(Detach(reason))
 

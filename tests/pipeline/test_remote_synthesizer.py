@@ -47,6 +47,9 @@ class AttachScene:
     def attach(self, attachment: Attach | None = None) -> None:
         self.voice.attach(attachment or self.attachment, lambda: self.attached.append(self.can_speak))
 
+    def answer(self, error: str | None = None) -> Attached:
+        return Attached(self.attachment.reports, error)
+
     @property
     def can_speak(self) -> bool:
         """Whether a request gets as far as needing leased slots."""
@@ -85,7 +88,7 @@ async def test_lost_codec_connection_is_reported_and_next_attachment_restores() 
     async with attach_scene() as scene:
         assert not scene.can_speak
         scene.attach()
-        await scene.until_sent(lambda sent: sent == [Attached(None)])
+        await scene.until_sent(lambda sent: sent == [scene.answer()])
         assert scene.voice.state is EngineState.READY
         assert scene.can_speak
         assert scene.attached == [True]
@@ -97,7 +100,7 @@ async def test_lost_codec_connection_is_reported_and_next_attachment_restores() 
         assert scene.voice.state is EngineState.STARTING
         # The same engine: this process still receives its frames.
         scene.attach()
-        await scene.until_sent(lambda sent: sent[2:] == [Attached(None)])
+        await scene.until_sent(lambda sent: sent[2:] == [scene.answer()])
         assert scene.can_speak
 
 
@@ -105,9 +108,9 @@ async def test_attaching_twice_is_harmless() -> None:
     async with attach_scene() as scene:
         scene.attach()
         scene.attach()
-        await scene.until_sent(lambda sent: sent == [Attached(None)])
+        await scene.until_sent(lambda sent: sent == [scene.answer()])
         scene.attach()
-        await scene.until_sent(lambda sent: sent == [Attached(None)] * 2)
+        await scene.until_sent(lambda sent: sent == [scene.answer()] * 2)
         assert len(scene.codec.connections) <= 2
         assert scene.can_speak
 
@@ -122,7 +125,7 @@ async def test_unreachable_engine_is_reported_and_next_one_used() -> None:
         assert "cannot be reached" in failed.error
         assert not scene.can_speak
         scene.attach()
-        await scene.until_sent(lambda sent: sent[1:] == [Attached(None)])
+        await scene.until_sent(lambda sent: sent[1:] == [scene.answer()])
 
 
 async def test_detach_during_attach_leaves_nothing_attached() -> None:
@@ -172,14 +175,14 @@ async def test_reserved_prompt_is_for_the_first_speech_in_a_lease() -> None:
 async def test_malformed_report_detaches_and_next_attachment_restores() -> None:
     async with attach_scene() as scene:
         scene.attach()
-        await scene.until_sent(lambda sent: sent == [Attached(None)])
+        await scene.until_sent(lambda sent: sent == [scene.answer()])
         assert scene.voice._talker is not None
         scene.voice._talker._receive(b"abc")
-        assert scene.sent[1:] == [Attached("the talker's engine sent a malformed report")]
+        assert scene.sent[1:] == [scene.answer("the talker's engine sent a malformed report")]
         assert scene.voice.state is EngineState.STARTING
         assert not scene.can_speak
         scene.attach()
-        await scene.until_sent(lambda sent: sent[2:] == [Attached(None)])
+        await scene.until_sent(lambda sent: sent[2:] == [scene.answer()])
         assert scene.can_speak
 
 

@@ -222,12 +222,34 @@ def test_slot_of_a_lost_engine_is_not_taken_for_one_of_the_next() -> None:
         broker.engine_lost()
         # The first one's listener is slow, so its ticket is still there when the next one speaks.
         broker.join(Join(2, "bob", None), 1.0)
+        broker.engine_attached()
         broker.on_message(SubmitGeneration(0, 129, 9), 1.0)
         await asyncio.sleep(0)
         assert list(house.engine.requests) == [129]
         broker.on_message(Leave(1), 2.0)
         assert len(house.engine.free_seats) == 1, "what the other engine lent is not given back to this one"
         assert house.admission.active == 1
+
+    run(scene())
+
+
+def test_what_was_submitted_to_a_lost_engine_does_not_run_in_the_next() -> None:
+    async def scene() -> None:
+        house = House(desks=1, slots=2)
+        (broker,) = house.desks
+        broker.join(Join(1, "ada", None), 0.0)
+        house.engine = Engine()
+        broker.engine_lost()
+        broker.join(Join(2, "bob", None), 1.0)
+        said = list(house.said[0])
+        broker.on_message(SubmitGeneration(0, 65, 9), 1.0)  # sent before the worker knew of the loss
+        await asyncio.sleep(0)
+        assert not house.engine.requests
+        assert house.said[0] == said, "the worker's next generation may have the same epoch"
+        broker.engine_attached()
+        broker.on_message(SubmitGeneration(0, 129, 9), 2.0)
+        await asyncio.sleep(0)
+        assert list(house.engine.requests) == [129]
 
     run(scene())
 

@@ -10,17 +10,23 @@ from voxgate.pipeline.ipc.engine_messages import Attach, Attached, Detach, Messa
 
 class Broker:
     last_epoch = 0
-    losses = 0
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
 
     def engine_lost(self) -> None:
-        self.losses += 1
+        self.calls.append("lost")
+
+    def engine_attached(self) -> None:
+        self.calls.append("attached")
 
 
 class AttachedWorkers:
     """Two workers that listen, and an engine that may be there."""
 
     def __init__(self) -> None:
-        self.engine = True
+        self.engine = "reports of the first engine"
+        """The address of its reports; empty without an engine."""
         self.workers: dict[int, WorkerProcess] = {}
         self.sent: dict[int, list[Message]] = {}
         self.attachments = EngineAttachments(self._attachment, self.workers)
@@ -35,11 +41,11 @@ class AttachedWorkers:
         self.workers[owner] = worker
         return worker
 
-    def answer(self, owner: int, error: str | None = None) -> None:
-        self.workers[owner]._on_message(Attached(error))
+    def answer(self, owner: int, error: str | None = None, engine: str | None = None) -> None:
+        self.workers[owner]._on_message(Attached(engine or self.engine, error))
 
     def _attachment(self, owner: int, last_epoch: int) -> Attach | None:
-        return Attach(owner, last_epoch, "", (), "", "", "", 1, 1) if self.engine else None
+        return Attach(owner, last_epoch, "", (), self.engine, "", "", 1, 1) if self.engine else None
 
 
 def test_each_worker_is_attached_once_and_all_are_attached_when_all_have_answered() -> None:
@@ -71,17 +77,22 @@ def test_each_engine_needs_a_new_attachment() -> None:
     setup.attachments.attach_all()
     for owner in setup.workers:
         setup.answer(owner)
-    setup.engine = False
+    first, setup.engine = setup.engine, ""
     setup.attachments.on_engine_lost("it died")
     setup.attachments.attach_all()
     assert not setup.attachments.all_attached
     assert [sent[1:] for sent in setup.sent.values()] == [[Detach("it died")]] * 2
-    assert all(cast(Any, worker.broker).losses == 1 for worker in setup.workers.values())
-    setup.answer(1)  # late answer about the lost engine
-    assert not setup.workers[1].attached
-    setup.engine = True
+    assert all(cast(Any, worker.broker).calls == ["attached", "lost"] for worker in setup.workers.values())
+    setup.engine = "reports of the second engine"
     setup.attachments.attach_all()
     assert all(isinstance(sent[-1], Attach) for sent in setup.sent.values())
+    for error in (None, "cut off"):  # late answers about the lost engine
+        setup.answer(1, error, engine=first)
+        assert not setup.workers[1].attached
+        assert setup.workers[1].attachment == setup.engine
+    setup.answer(1)
+    assert setup.workers[1].attached
+    assert cast(Any, setup.workers[1].broker).calls == ["attached", "lost", "attached"]
 
 
 def test_successor_continues_the_epochs_of_its_predecessor() -> None:
@@ -91,7 +102,7 @@ def test_successor_continues_the_epochs_of_its_predecessor() -> None:
     for _ in range(2):  # the second ends before its first generation
         setup.start(2)
         setup.attachments.attach_all()
-        assert setup.sent[2] == [Attach(2, 130, "", (), "", "", "", 1, 1)]
+        assert setup.sent[2] == [Attach(2, 130, "", (), setup.engine, "", "", 1, 1)]
         setup.attachments.on_worker_ended(setup.workers.pop(2))
 
 
