@@ -9,7 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 from voxgate.pipeline.checkpoint.checkpoint import TransformerSize
+from voxgate.pipeline.cuda import fast_paths
 from voxgate.pipeline.cuda.chip import chip_limits
+from voxgate.pipeline.cuda.fast_paths import FastPath
+from voxgate.pipeline.talker.cuda import backbone as gpu_backbone
 from voxgate.pipeline.talker.cuda.attention import CacheFormat, PagedAttention, TritonAttention
 from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
@@ -147,6 +150,41 @@ def test_layers_that_differ_from_those_of_vllm_fail(
 ) -> None:
     adapter = adapted(QwenModel(device, error=1.0), batch, monkeypatch)
     assert adapter.self_test(lambda: step(adapter, device)) == "self-test differs from vLLM"
+
+
+class WrongProducts:
+    """In place of the products of few rows: every sum is zero."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.residual = torch.zeros(MOST, SIZE.hidden, device=device)
+        self.x = torch.zeros(MOST, SIZE.hidden, device=device, dtype=DTYPE)
+        self.sum_sq = torch.zeros(MOST, 1, device=device)
+        self.attended = torch.zeros(MOST, SIZE.heads * SIZE.head_dim, device=device, dtype=DTYPE)
+
+    def queries_keys_values(self, layer: LayerWeights, count: int) -> Tensor:
+        return layer.qkv.new_zeros(count, len(layer.qkv))
+
+    def add_output_and_mlp(self, _layer: LayerWeights, _count: int) -> None:
+        """Adds nothing."""
+
+
+@pytest.mark.parametrize(("error", "reason"), [(0.0, None), (1.0, "self-test differs from vLLM")])
+def test_layers_that_differ_with_products_of_few_rows_are_tested_without_them(
+    error: float,
+    reason: str | None,
+    device: torch.device,
+    batch: AttentionBatch,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fast_paths, "_outcomes", {FastPath.PRODUCTS: ""})
+    monkeypatch.setattr(backbone, "streamed_products_for", lambda *_: WrongProducts(device))
+    # One sum for a row of this size, where the products have at least 32.
+    monkeypatch.setattr(gpu_backbone, "init_streamed", {(6,): lambda *_, **__: None})
+    model = QwenModel(device, error)
+    adapter = adapted(model, batch, monkeypatch)
+    assert adapter.self_test(lambda: step(adapter, device)) == reason
+    assert model.calls == [2, 2]
+    assert fast_paths.outcomes() == {FastPath.PRODUCTS: "the layers differ from vLLM with them"}
 
 
 def test_self_test_without_a_step_fails(

@@ -64,6 +64,15 @@ class GpuBackbone:
             "launch_pdl": self._pdl,
         }
 
+    @property
+    def streams(self) -> bool:
+        """Whether few rows have the `StreamedProducts`."""
+        return self._streamed is not None
+
+    def leave_products_to_library(self) -> None:
+        """From now on the matrix library computes the products of few rows too."""
+        self._streamed = None
+
     def __call__(self, embedded: Tensor, rows: BatchRows, caches: Sequence[Tensor]) -> Tensor:
         """Hidden states after the final norm with row tags, [n, hidden + TAG_CHANNELS].
 

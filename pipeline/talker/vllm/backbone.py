@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ...checkpoint.checkpoint import TransformerSize
 from ...cuda.chip import chip_limits
-from ...cuda.self_test import RandomInputs, is_close
+from ...cuda.fast_paths import FastPath
+from ...cuda.self_test import RandomInputs, disabled, is_close
 from ..cuda.attention import CacheFormat, PagedAttention
 from ..cuda.backbone import GpuBackbone
 from ..cuda.backbone_kernels import BatchRows, LayerWeights
@@ -82,7 +83,8 @@ class BackboneAdapter:
     def self_test(self, steps: Callable[[], object]) -> str | None:
         """Why these layers cannot be used; None when the first ones equal vLLM's in every step that `steps` runs.
 
-        Before it vLLM must have made the cache, and captured no graph.
+        Before it vLLM must have made the cache, and captured no graph. Layers that differ with the `StreamedProducts`
+        are tested again without them.
         """
         size = self._size
         for attention in self._attention:
@@ -98,13 +100,21 @@ class BackboneAdapter:
                     f"{cache.shape[2]} positions a page"
                 )
             self._caches.append(cache)
+        passed = self._equals_vllm_in(steps)
+        if not passed and self._layers.streams:
+            disabled(FastPath.PRODUCTS, "the layers differ from vLLM with them")
+            for layers in (self._layers, self._first_layers):
+                layers.leave_products_to_library()
+            passed = self._equals_vllm_in(steps)
+        return None if passed else "self-test differs from vLLM"
+
+    def _equals_vllm_in(self, steps: Callable[[], object]) -> bool:
         self._compared = []
         try:
             steps()
-            passed = bool(self._compared) and all(self._compared)
+            return bool(self._compared) and all(self._compared)
         finally:
             self._compared = None
-        return None if passed else "self-test differs from vLLM"
 
     def __call__(self, slots: Tensor, positions: Tensor, embedded: Tensor) -> Tensor | None:
         """Hidden states with row tags, of `embedded` [n, hidden]; None where vLLM's layers have to compute the step.
