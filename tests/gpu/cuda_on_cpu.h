@@ -85,6 +85,13 @@ inline std::vector<std::unique_ptr<Block>> blocks;
 // Asynchronous copies and remote stores that have not completed yet.
 inline std::vector<std::function<void()>> in_flight;
 inline bool copies_at_once; // a lane's copies, not when it waits for them
+// What the kernels before write: `launch` has it as bytes of ones, which are NaN, until the kernel has waited.
+struct Late {
+    void *at;
+    std::vector<unsigned char> content;
+};
+inline std::vector<Late> late;
+inline int rounds_since_wait; // of the first thread; 0 before it
 
 inline void yield() { swapcontext(&current->context, &scheduler); }
 inline void join(Rendezvous &rendezvous, int wanted) {
@@ -288,7 +295,10 @@ DEVICE void mma_16x8x16_f16(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) 
 DEVICE u32 pack_bf16(float low, float high) { return cpu::to_bf16(low) | cpu::to_bf16(high) << 16; }
 DEVICE void trap() { std::abort(); }
 DEVICE void pdl_launch() {}
-DEVICE void pdl_wait() {}
+DEVICE void pdl_wait() {
+    if (cpu::rounds_since_wait == 0) cpu::rounds_since_wait = 1;
+    while (!cpu::late.empty()) cpu::yield();
+}
 
 struct Params;
 
@@ -305,9 +315,20 @@ inline void run_fiber() {
 } // namespace cpu
 
 // `order`: how blocks, warps and copies in flight take turns: 0 for all of them in each round, else the seed of a
-// random order. With odd seeds a lane's copies happen at once, otherwise when it waits for them.
-extern "C" inline __attribute__((used, visibility("default"))) void launch(const Params *params, unsigned order) {
+// random order. With odd seeds a lane's copies happen at once, otherwise when it waits for them. `count` places, of as
+// many bytes as in `sizes`, are what the kernels before write: what this one reads there before `pdl_wait` is NaN, and
+// what it writes is lost.
+extern "C" inline __attribute__((used, visibility("default"))) void
+launch(const Params *params, unsigned order, void *const *places, const size_t *sizes, int count) {
     using namespace cpu;
+    constexpr int MOST_PAUSE = 32;
+    rounds_since_wait = 0;
+    late.clear();
+    for (int i = 0; i < count; ++i) {
+        const auto *from = (const unsigned char *)places[i];
+        late.push_back({places[i], {from, from + sizes[i]}});
+        std::memset(places[i], 0xff, sizes[i]);
+    }
     params_of_launch = params;
     copies_at_once = order % 2;
     std::vector<std::unique_ptr<Fiber>> fibers;
@@ -330,9 +351,14 @@ extern "C" inline __attribute__((used, visibility("default"))) void launch(const
     std::vector<unsigned> pauses(BLOCKS * (BLOCK_THREADS / 32 + 1));
     for (bool busy = true; busy;) {
         busy = false;
+        // By then every thread has reached the wait, or waits for one that has.
+        if (rounds_since_wait > 0 && rounds_since_wait++ == 2 * MOST_PAUSE) {
+            for (const Late &each : late) std::memcpy(each.at, each.content.data(), each.content.size());
+            late.clear();
+        }
         for (unsigned &rounds : pauses)
             if (rounds > 0) --rounds;
-            else if (order > 0 && random() % 64 == 0) rounds = random() % 32;
+            else if (order > 0 && random() % 64 == 0) rounds = random() % MOST_PAUSE;
         for (size_t i = in_flight.size(); i-- > 0;) {
             if (order > 0 && random() % 4 > 0) continue;
             in_flight[i]();

@@ -42,15 +42,21 @@ def attention(
     folder: Path,
     angles: Tensor | None = None,
 ) -> CudaAttention:
-    """With the kernel for the self-test's step."""
+    """With the kernel for the self-test's step; on a CPU it has its input only once it has waited for it."""
+    late: list[Tensor] = []
+
+    class Attention(CudaAttention):
+        def __call__(self, qkv: Tensor, layer: LayerWeights, cache: Tensor, rows: BatchRows, out: Tensor) -> None:
+            late[:] = qkv, out
+            super().__call__(qkv, layer, cache, rows, out)
 
     def on_cpu(split: int) -> Launch:
         blocks = (sum(TEST_ROWS) + 1) * size.kv_heads // block_heads(size, split)
         macros = attention_source(size, cache, split).macros
-        return cpu_launch(SOURCE, {**macros, "BLOCKS": blocks}, folder)
+        return cpu_launch(SOURCE, {**macros, "BLOCKS": blocks}, folder, late=late)
 
     launches = None if device.type == "cuda" else on_cpu
-    return CudaAttention(size, angles_of(size, device) if angles is None else angles, cache, launches, split=split)
+    return Attention(size, angles_of(size, device) if angles is None else angles, cache, launches, split=split)
 
 
 @pytest.mark.parametrize("split", [1, 2, 4, 8])

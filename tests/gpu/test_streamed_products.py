@@ -16,6 +16,7 @@ from voxgate.pipeline.talker.cuda.attention import CacheFormat, CudaAttention, a
 from voxgate.pipeline.talker.cuda.backbone import GpuBackbone
 from voxgate.pipeline.talker.cuda.backbone_kernels import BatchRows, LayerWeights
 from voxgate.pipeline.talker.cuda.streamed_products import (
+    LEAST_WARPS,
     MOST_ROWS,
     SOURCE,
     ProductShape,
@@ -37,13 +38,18 @@ SHARED_OF_HOPPER = 232_448
 PAGE = 16
 
 
-def products(device: torch.device, folder: Path, order: int = 0) -> StreamedProducts:
+def products(device: torch.device, folder: Path, order: int = 0, blocks: int = BLOCKS) -> StreamedProducts:
+    """On a CPU each kernel has the rows that those before it write only once it has waited for them."""
+    rows: list[Tensor] = []
+
     def on_cpu(shape: ProductShape) -> Launch:
         own = folder / f"{shape.rows}-{shape.depth}-{shape.lines}"
         own.mkdir()
-        return cpu_launch(SOURCE, shape.source().macros, own, order)
+        return cpu_launch(SOURCE, shape.source().macros, own, order, rows)
 
-    return StreamedProducts(SIZE, device, None if device.type == "cuda" else on_cpu, blocks=BLOCKS)
+    made = StreamedProducts(SIZE, device, None if device.type == "cuda" else on_cpu, blocks=blocks)
+    rows += [made.residual, made.x, made.sum_sq, made.attended, made._inner, made._queries]
+    return made
 
 
 def layer(device: torch.device) -> LayerWeights:
@@ -63,6 +69,15 @@ def test_the_test_covers_all_variants() -> None:
 @pytest.mark.parametrize("order", range(4))
 def test_products_equal_torch(device: torch.device, tmp_path: Path, order: int) -> None:
     assert self_test(products(device, tmp_path, order), layer(device), SIZE)
+
+
+def test_products_of_four_warps_a_block_equal_torch(device: torch.device, tmp_path: Path) -> None:
+    """As those of the 0.6B, which all have the kernels of the most rows."""
+    shapes = product_shapes(SIZE, 4 * BLOCKS)
+    assert shapes.keys() == product_shapes(PUBLISHED["0.6B"]).keys() == {MOST_ROWS}
+    for own in (shapes, product_shapes(PUBLISHED["0.6B"])):
+        assert LEAST_WARPS in {shape.warps for shape in own[MOST_ROWS]}
+    assert self_test(products(device, tmp_path, blocks=4 * BLOCKS), layer(device), SIZE)
 
 
 @pytest.mark.parametrize("matrix", ["qkv", "out", "gate_up", "down"])
