@@ -136,13 +136,13 @@ class WorkerProcess:
         if answer.reports != self.attachment:
             return  # of an engine that was lost meanwhile
         if answer.error is not None:
-            self.lose_engine()
+            self.forget_attachment()
         else:
             self.attached = True
             self.broker.engine_attached()
             self._on_attached()
 
-    def lose_engine(self) -> None:
+    def forget_attachment(self) -> None:
         """The worker is not attached, and was not asked to attach, to any engine."""
         self.attachment, self.attached = None, False
 
@@ -186,7 +186,7 @@ class EngineAttachments:
         """The engine is lost, and with it every slot lease."""
         self.all_attached = False
         for worker in self._workers.values():
-            worker.lose_engine()
+            worker.forget_attachment()
             worker.broker.engine_lost()
             worker.send(Detach(reason))
 
