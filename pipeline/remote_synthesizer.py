@@ -43,8 +43,6 @@ class RemoteSynthesizer(VoiceModel):
         self._rounds = StaggeredCredit(options.device, aligned=True)
         self._talker: RemoteTalkerEngine | None = None
         self._codec: CodecClient | None = None
-        self._reports = ""
-        """The address of this process in the engine that it was last asked to attach to."""
         self._attaching: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -74,23 +72,35 @@ class RemoteSynthesizer(VoiceModel):
 
         For the engine that this process is attached to already, only lost connections are restored.
         """
-        self._reports = attachment.reports
-        if self._talker is None or self._talker.address != self._reports:
+        if self._talker is None or self._talker.address != attachment.reports:
             self.detach("the engine was restarted")
         self._stop_attaching()
         self._attaching = asyncio.create_task(self._attach(attachment, on_attached), name="attaching")
 
     async def _attach(self, attachment: Attach, on_attached: Callable[[], None]) -> None:
+        def report_loss(reason: str) -> None:
+            log.error("%s", reason)
+            self._send(Attached(attachment.reports, reason))
+
+        def on_codec_death(error: EngineLost) -> None:
+            # Whether it died or only this connection, the speech process knows; it sends an attachment again.
+            if codec is self._codec:
+                report_loss(error.message)
+
+        def on_talker_loss(reason: str) -> None:
+            self.detach(reason)
+            report_loss(reason)
+
         if self._codec is None or not self._codec.ready:
-            codec = CodecClient(attachment.codec_slots, attachment.max_job_frames, on_death=self._codec_died)
+            codec = CodecClient(attachment.codec_slots, attachment.max_job_frames, on_death=on_codec_death)
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     await codec.connect(attachment.codec)
                 if self._talker is None:
-                    self._talker = RemoteTalkerEngine(attachment, self._send, self._talker_lost)
+                    self._talker = RemoteTalkerEngine(attachment, self._send, on_talker_loss)
             except (OSError, TimeoutError, asyncio.IncompleteReadError, EngineError) as error:
                 await codec.close()
-                self._report_loss(f"the engine cannot be reached: {error!r}")
+                report_loss(f"the engine cannot be reached: {error!r}")
                 return
             except asyncio.CancelledError:
                 await codec.close()
@@ -98,7 +108,7 @@ class RemoteSynthesizer(VoiceModel):
             self._drop_codec()
             self._codec = codec
             self.slots = self._talker.shape.slots
-        self._send(Attached(self._reports, None))
+        self._send(Attached(attachment.reports, None))
         on_attached()
 
     def detach(self, reason: str) -> None:
@@ -161,15 +171,3 @@ class RemoteSynthesizer(VoiceModel):
             # Another process may get the slot next.
             after_close=partial(codec.wait_until_idle, place.codec),
         )
-
-    def _talker_lost(self, reason: str) -> None:
-        self.detach(reason)
-        self._report_loss(reason)
-
-    def _codec_died(self, error: EngineLost) -> None:
-        # Whether it died or only this connection, the speech process knows; it sends an attachment again.
-        self._report_loss(error.message)
-
-    def _report_loss(self, reason: str) -> None:
-        log.error("%s", reason)
-        self._send(Attached(self._reports, reason))

@@ -128,5 +128,8 @@ class RemoteTalkerEngine:
         except Exception:
             log.exception("detaching from the engine: malformed report")
             reason = "the talker's engine sent a malformed report"
+            # The engine goes on, and the slots stay leased: what runs in them next must not find these there.
+            for generation in self._owners:
+                self.request_release(generation)
             self.lose(reason)
             self._on_loss(reason)

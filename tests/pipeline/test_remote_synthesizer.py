@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 from fakes.pipeline.silent_codec_worker import SilentCodecWorker
 from fakes.waiting import until
-from voxgate.pipeline.errors import EngineNotReady
+from voxgate.pipeline.errors import EngineLost, EngineNotReady
 from voxgate.pipeline.interface import EngineState, LeasedSlots, MarkupDialect, SpeechRequest
 from voxgate.pipeline.ipc.engine_messages import Attach, Attached, Message
 from voxgate.pipeline.ipc.slot_tables import SlotTables, TableShape
@@ -102,6 +102,21 @@ async def test_lost_codec_connection_is_reported_and_next_attachment_restores() 
         scene.attach()
         await scene.until_sent(lambda sent: sent[2:] == [scene.answer()])
         assert scene.can_speak
+
+
+async def test_death_of_a_codec_that_was_dropped_is_not_reported() -> None:
+    """A process that stood still reads the end of an engine's codec, and the next engine's attachment, at once."""
+    async with attach_scene() as scene:
+        scene.attach()
+        await scene.until_sent(lambda sent: sent == [scene.answer()])
+        dropped = scene.voice._codec
+        assert dropped is not None
+        assert dropped._on_death is not None
+        scene.voice.detach("the voice model was lost")
+        scene.attach()
+        dropped._on_death(EngineLost("the codec worker died"))
+        await scene.until_sent(lambda sent: len(sent) == 2)
+        assert scene.sent[1] == scene.answer()
 
 
 async def test_attaching_twice_is_harmless() -> None:

@@ -147,6 +147,9 @@ async def test_malformed_report_ends_attachment(message: bytes) -> None:
         generation = attachment.begin()
         attachment.engine._receive(message)
         assert attachment.losses == ["the talker's engine sent a malformed report"]
+        assert attachment.sent[1:] == [AbortGeneration(0, generation.epoch)], (
+            "the engine and the lease of the slot go on"
+        )
         with pytest.raises(EngineLost, match="malformed report"):
             await anext(generation)
         with pytest.raises(EngineLost):
