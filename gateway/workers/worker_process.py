@@ -45,8 +45,8 @@ class WorkerProcess:
         self.listening = False
         self._settled = asyncio.Event()
         """Set when the worker listens or has ended."""
-        self.attachment: str | None = None
-        """The address of the worker in the current engine, once it was asked to attach to it."""
+        self.reports: str | None = None
+        """The address at which the worker gets reports of the current engine, once it was asked to attach to it."""
         self.attached = False
         """Whether the worker confirmed it."""
         self.gone = asyncio.Event()
@@ -133,7 +133,7 @@ class WorkerProcess:
                 self._on_attach_answer(message)
 
     def _on_attach_answer(self, answer: Attached) -> None:
-        if answer.reports != self.attachment:
+        if answer.reports != self.reports:
             return  # of an engine that was lost meanwhile
         if answer.error is not None:
             self.forget_attachment()
@@ -144,7 +144,7 @@ class WorkerProcess:
 
     def forget_attachment(self) -> None:
         """The worker is not attached, and was not asked to attach, to any engine."""
-        self.attachment, self.attached = None, False
+        self.reports, self.attached = None, False
 
     def _on_lost(self) -> None:
         self.gone.set()
@@ -172,10 +172,10 @@ class EngineAttachments:
 
     def attach(self, worker: WorkerProcess) -> None:
         """Attaches a worker if it listens, is not attached, and there is an engine."""
-        if not worker.listening or worker.attachment is not None:
+        if not worker.listening or worker.reports is not None:
             return
         if (attachment := self._attachment(worker.owner, self._last_epoch(worker))) is not None:
-            worker.attachment = attachment.reports
+            worker.reports = attachment.reports
             worker.send(attachment)
 
     def worker_attached(self) -> None:

@@ -35,8 +35,8 @@ class Attach(Message, frozen=True):
 class Attached(Message, frozen=True):
     """The answer to `Attach`, sent again when it changes.
 
-    `reports`: as there, so that an answer about an engine that was lost meanwhile is known for one. `error`: why the
-    engine cannot be used, None if it can.
+    `reports`: that of the attachment, which tells an engine that was lost meanwhile from the current one. `error`: why
+    the engine cannot be used, None if it can.
     """
 
     reports: str

@@ -351,7 +351,7 @@ launch(const Params *params, unsigned order, void *const *places, const size_t *
     std::vector<unsigned> pauses(BLOCKS * (BLOCK_THREADS / 32 + 1));
     for (bool busy = true; busy;) {
         busy = false;
-        // By then every thread has reached the wait, or waits for one that has.
+        // By then a thread has reached the wait, unless it waits for one that has, or was paused again and again.
         if (rounds_since_wait > 0 && rounds_since_wait++ == 2 * MOST_PAUSE) {
             for (const Late &each : late) std::memcpy(each.at, each.content.data(), each.content.size());
             late.clear();

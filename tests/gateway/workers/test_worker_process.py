@@ -89,7 +89,7 @@ def test_each_engine_needs_a_new_attachment() -> None:
     for error in (None, "cut off"):  # late answers about the lost engine
         setup.answer(1, error, engine=first)
         assert not setup.workers[1].attached
-        assert setup.workers[1].attachment == setup.engine
+        assert setup.workers[1].reports == setup.engine
     setup.answer(1)
     assert setup.workers[1].attached
     assert cast(Any, setup.workers[1].broker).calls == ["attached", "lost", "attached"]
