@@ -11,7 +11,7 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -27,6 +27,13 @@ _READ_BYTES = 1 << 20
 _BACKLOG = 64
 MAX_QUEUE_WAIT_S = 0.1
 """After this wait a job goes first. Longer chunks have time, but not more than this."""
+HOLD_S = 0.008
+"""Longest time for which a job waits for utterances that begin: mostly enough for their step and first frames, and
+short against the frame of 80 ms that its own listener hears meanwhile."""
+HOLD_FRAMES = 64
+"""Frames of all jobs from which on none waits for an utterance: the device has no time to spare."""
+HOLD_POLL_S = 0.001
+"""Interval of asking whether jobs still have to wait."""
 
 
 class JobChannel:
@@ -170,13 +177,24 @@ class JobChannels:
         self.owner = self._add(owner)
 
     def next_batch(
-        self, max_rows: int, max_frames: int, gather_s: float = 0.0, wait_s: float | None = None
+        self,
+        max_rows: int,
+        max_frames: int,
+        gather_s: float = 0.0,
+        wait_s: float | None = None,
+        held: Callable[[float], bool] = lambda _: False,
     ) -> list[QueuedJob]:
         """Returns the jobs to decode next: of those that arrive within `gather_s`, or else the first to arrive.
 
-        Empty when the owner has closed its channel, and when no job arrives within `wait_s` after `gather_s`.
+        While `held`, which is asked with the time by the monotonic clock, jobs that can wait do so; then the others
+        that arrive are in their batch. Empty when the owner has closed its channel, and, if `wait_s` is given, when no
+        job arrives within it after `gather_s` and while jobs wait.
         """
         self._gather(gather_s, wait_s)
+        while self._can_wait(now_s := time.monotonic()) and held(now_s):
+            self._poll(HOLD_POLL_S)
+            if wait_s is not None:
+                return []
         if not (self.owner.open and self._queue):
             return []
         batch = make_batch(self._queue, max_rows, max_frames, time.monotonic())
@@ -189,6 +207,16 @@ class JobChannels:
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]  # only sockets were registered
         self._selector.close()
+
+    def _can_wait(self, now_s: float) -> bool:
+        """Whether there are jobs, all of which may wait for utterances that begin."""
+        if not self._queue or now_s - self._queue[0].arrived_s >= HOLD_S:
+            return False
+        jobs = [queued.job for queued in self._queue]
+        return (
+            not any(job.is_urgent for job in jobs)
+            and sum(len(job.slots) * job.codes.shape[1] for job in jobs) <= HOLD_FRAMES
+        )
 
     def _gather(self, gather_s: float, wait_s: float | None) -> None:
         """Receives jobs for `gather_s`, then until there is one; for `wait_s` at most unless that is None."""

@@ -23,6 +23,7 @@ from ..cuda.fast_paths import FastPath
 from ..cuda.graphs import CapturedGraph, GraphBuckets, new_event, new_memory_pool, new_stream
 from ..cuda.self_test import accelerated
 from ..ipc.codec_wire import Job
+from .beginnings import Beginnings
 from .kept_states import KeptStates
 from .planner import CHUNK_FRAMES
 from .residual_unit import FusedResidualUnits, missing_units, unit_launches
@@ -157,6 +158,7 @@ class GpuBatchDecoder:
         """Recorded when the latest first frame that the talker decodes in one of the slots is complete."""
         self.restored_event = new_event()
         """Recorded when the latest state is restored. A first frame is decoded in its slot behind it."""
+        self.beginnings = Beginnings()
         self._kept_states = KeptStates(KEPT_STATES)
 
     def _padding_inputs(self, frames: int, rows: int) -> _BatchInputs:
@@ -207,6 +209,10 @@ class GpuBatchDecoder:
             self.decoder.restore_state(slot, place)
             self.restored_event.record()
         return True
+
+    def yields(self, now_s: float) -> bool:
+        """See `BatchDecoder.yields`."""
+        return self.beginnings.under_way(now_s)
 
     def _wait_for_first_frames(self) -> None:
         """The previous owner of a slot may have been cancelled while its first frame was being decoded."""

@@ -168,6 +168,10 @@ class CpuBatchDecoder:
         self.decoder.restore_state(slot, place)
         return True
 
+    def yields(self, _: float) -> bool:
+        """See `BatchDecoder.yields`. Where the talker does not decode first frames, they are jobs like others."""
+        return False
+
     def decode(self, job: Job) -> Pcm:
         """Decodes a job to float32 [rows, frames * 1920]. When it raises, no slot has advanced."""
         codes = torch.from_numpy(job.codes.astype(np.int64))

@@ -91,6 +91,9 @@ class BatchDecoder(Protocol):
     def restore(self, slot: int, key: bytes) -> bool:
         """Lets the next job of `slot` continue from the state under `key`; False when none is kept."""
 
+    def yields(self, now_s: float) -> bool:
+        """Whether jobs that can wait do so at `now_s`, by the monotonic clock, for utterances that begin."""
+
 
 @torch.inference_mode()
 def run_worker_loop(channel: socket.socket, worker: BatchDecoder, options: CodecWorkerOptions) -> None:
@@ -137,10 +140,10 @@ class _WorkerLoop:
     def _next_batch(self) -> list[QueuedJob]:
         """Returns the next batch; empty when there is none yet and a batch in flight may be done."""
         if not self._in_flight:
-            return self._channels.next_batch(self._max_rows, self._max_frames)
+            return self._channels.next_batch(self._max_rows, self._max_frames, held=self._worker.yields)
         end_s = self._timer.expected_end_s()
         gather_s = 0.0 if end_s is None else max(0.0, end_s - MARGIN_S - time.monotonic())
-        return self._channels.next_batch(self._max_rows, self._max_frames, gather_s, POLL_S)
+        return self._channels.next_batch(self._max_rows, self._max_frames, gather_s, POLL_S, self._worker.yields)
 
     def _launch(self, batch: list[QueuedJob]) -> None:
         jobs = [queued.job for queued in batch]

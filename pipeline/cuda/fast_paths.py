@@ -50,6 +50,11 @@ def outcomes() -> Mapping[str, str]:
     return dict(_outcomes)
 
 
+def in_use(path: FastPath) -> bool:
+    """Whether this process uses `path`."""
+    return _outcomes.get(path) == ""
+
+
 def summary(paths: Mapping[str, str]) -> str:
     """One line of `outcomes`, for the log."""
     used = [name for name, reason in paths.items() if not reason]

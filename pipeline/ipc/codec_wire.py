@@ -75,6 +75,11 @@ class Job:
         """Makes a job to KEEP or RESTORE the state of a slot."""
         return cls(serial, (slot,), (False,), np.zeros((1, 0, codebooks), np.int16), kind=kind, key=key)
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the job has the first frames of a stream, or none."""
+        return any(self.resets) or not self.codes.size
+
     def pack(self) -> bytes:
         """Encodes the job's message."""
         rows, frames, _ = self.codes.shape

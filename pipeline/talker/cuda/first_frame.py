@@ -7,8 +7,11 @@ graph on a stream of its own decodes it, and only PCM travels. Later frames go t
 
 from __future__ import annotations
 
+import math
 import queue
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +55,8 @@ class FirstFrameDecoder:
         for _ in range(IN_FLIGHT):
             self._free.put(_FirstFrameStaging(groups, decoder.frame_samples, decoder.device))
         self._expected: Sequence[tuple[int, int, bool]] = ()
+        self._announced_s = -math.inf
+        """When those expected were announced to the codec's worker."""
         # Compiles find_first_frames now instead of in the first step.
         self.expect([(_NO_SLOT, decoder.slots, True)])
         nothing = self.launch(torch.zeros(1, HEADER + groups, dtype=torch.int32, device=decoder.device))
@@ -71,6 +76,9 @@ class FirstFrameDecoder:
         A stream that is not fresh continues from the state that the codec's worker has restored in its slot.
         """
         self._expected = starting[: SIZES[-1]]
+        if starting:
+            self._announced_s = time.monotonic()
+            self._worker.beginnings.begin(self._announced_s)
 
     def launch(self, records: Tensor) -> PendingFirstFrames | None:
         """Decode the expected first frames among `records`, int32 [n, HEADER + groups], behind the current stream.
@@ -78,7 +86,11 @@ class FirstFrameDecoder:
         None when none is expected, or when `IN_FLIGHT` steps are still being decoded.
         """
         expected, self._expected = self._expected, ()
-        if not expected or self._free.empty():
+        if not expected:
+            return None
+        end = partial(self._worker.beginnings.end, self._announced_s)
+        if self._free.empty():
+            end()
             return None
         staging = self._free.get()
         size, graph = self._graphs.smallest(len(expected))
@@ -99,17 +111,20 @@ class FirstFrameDecoder:
             staging.pcm[:size].copy_(pcm, non_blocking=True)
             staging.decoded.record()
         self._worker.first_frame_event = staging.decoded
-        return PendingFirstFrames(staging, [slot for slot, *_ in expected], self._free)
+
+        def finish() -> None:
+            self._free.put(staging)
+            end()
+
+        return PendingFirstFrames(staging, [slot for slot, *_ in expected], finish)
 
 
 class PendingFirstFrames:
     """The first frames of one step while the device decodes them."""
 
-    def __init__(
-        self, staging: _FirstFrameStaging, slots: Sequence[int], free: queue.SimpleQueue[_FirstFrameStaging]
-    ) -> None:
-        """`slots`: those expected; `free`: where `staging` returns to."""
-        self._staging, self._slots, self._free = staging, slots, free
+    def __init__(self, staging: _FirstFrameStaging, slots: Sequence[int], finish: Callable[[], object]) -> None:
+        """`slots`: those expected; `finish` is called when the PCM is taken out of `staging`."""
+        self._staging, self._slots, self._finish = staging, slots, finish
         self._decoded: list[tuple[int, int, int]] = []
 
     def mark(self, records: NDArray[np.int32]) -> None:
@@ -124,7 +139,7 @@ class PendingFirstFrames:
         self._staging.decoded.synchronize()
         pcm = self._staging.pcm.numpy()
         messages = [pack_pcm(slot, epoch, pcm[place]) for place, slot, epoch in self._decoded]
-        self._free.put(self._staging)
+        self._finish()
         return messages
 
 

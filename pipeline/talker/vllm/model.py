@@ -194,6 +194,7 @@ class VoxgateTalker(nn.Module):
 
                     self._note_step("capturing graphs of first frames")
                     self.first_frame_decoder = FirstFrameDecoder(codec, self._max_rows, checkpoint.groups)
+                    codec.beginnings.expected_s = tables.expected_s
                 self._note_step("capturing graphs of steps")
                 self._step = self._graphed(make, tables)
 

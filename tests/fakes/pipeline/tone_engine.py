@@ -95,6 +95,9 @@ class ToneCodec:
     def restore(self, slot: int, key: bytes) -> bool:  # noqa: ARG002 - as above
         return key in self._kept
 
+    def yields(self, _: float) -> bool:
+        return False
+
     def launch(self, job: Job) -> FinishedBatch:
         self.jobs += 1
         return FinishedBatch(self.tones[job.codes[:, :, 0]].reshape(len(job.slots), -1), self._job_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import uuid
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from fakes.waiting import DEADLINE_S
 from voxgate.codecs.pcm import FRAME_SAMPLES
 from voxgate.pipeline.codec import channels as channels_module
 from voxgate.pipeline.codec.channels import MAX_UNREAD_BYTES, JobChannel, JobChannels, QueuedJob, make_batch
-from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, Job
+from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, Job, JobKind
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
 
 CODEBOOKS = 16
@@ -123,6 +124,83 @@ def test_next_batch_gathers_jobs_that_arrive_in_time() -> None:
     owner.close()
     assert channels.next_batch(8, 64) == []
     channels.close()
+
+
+class Held:
+    """A channel whose jobs wait while an utterance begins; time passes only while they are asked whether to wait."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.owner, ours = socket.socketpair()
+        self.channels = JobChannels(ours, None, b"", CODEBOOKS)
+        SharedPcmBuffers.create(1, 4).send_to(self.owner)
+        self.now_s, self.asked = 1.0, 0
+        monkeypatch.setattr(channels_module.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(channels_module, "HOLD_POLL_S", 0.0)
+
+    def batch(self, *jobs: Job, held: int = 1000, wait_s: float | None = None, then: Job | None = None) -> list[int]:
+        """The batch of `jobs`, which have to wait `held` times 1 ms; `then` arrives meanwhile."""
+        self.asked = 0
+
+        def begins(now_s: float) -> bool:
+            assert now_s == self.now_s
+            self.asked += 1
+            self.now_s += 0.001
+            if then is not None and self.asked == 2:
+                self.owner.send(then.pack())
+            return self.asked <= held
+
+        self.owner.send(b"".join(job.pack() for job in jobs))
+        return serials(self.channels.next_batch(8, 256, 0.0, wait_s, begins))
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held(monkeypatch)
+    yield held
+    held.channels.close()
+    held.owner.close()
+
+
+def test_jobs_wait_while_an_utterance_begins_and_others_join_them(held: Held) -> None:
+    assert held.batch(job(1, (1,), 2), held=3, then=job(2, (2,), 2)) == [1, 2]
+    assert held.asked == 4
+
+
+def test_jobs_wait_for_a_bounded_time(held: Held) -> None:
+    assert held.batch(job(1, (1,), 2)) == [1]
+    assert held.asked * 0.001 == pytest.approx(channels_module.HOLD_S, abs=0.0011)
+
+
+@pytest.mark.parametrize(
+    "urgent",
+    [
+        Job(2, (2,), (True,), np.zeros((1, 1, CODEBOOKS), np.int16)),
+        Job.on_state(JobKind.RESTORE, 2, 2, bytes(16), CODEBOOKS),
+        job(2, (), 0),
+    ],
+    ids=["begins a stream", "restores a state", "sign of life"],
+)
+def test_urgent_job_does_not_wait_nor_do_those_with_it(held: Held, urgent: Job) -> None:
+    assert held.batch(job(1, (1,), 2), urgent) in ([1], [2])
+    assert not held.asked
+
+
+def test_many_frames_do_not_wait(held: Held) -> None:
+    most = channels_module.HOLD_FRAMES // 8
+    assert len(held.batch(*(job(slot, (slot,), 8) for slot in range(most)), held=1)) == most
+    assert held.asked == 2
+    assert held.batch(*(job(slot, (slot,), 8) for slot in range(most + 1)))
+    assert not held.asked
+
+
+def test_jobs_behind_a_batch_in_flight_are_asked_for_later(held: Held) -> None:
+    assert held.batch(job(1, (1,), 2), wait_s=0.0) == []
+    assert held.batch(held=0, wait_s=0.0) == [1]
+
+
+def test_end_of_the_owner_ends_the_wait(held: Held) -> None:
+    held.channels.owner.open = False
+    assert held.batch(job(1, (1,), 2)) == []
 
 
 def test_channel_that_does_not_read_is_closed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import pytest
 import torch
 from fakes.waiting import DEADLINE_S
 from voxgate.codecs.pcm import FRAME_SAMPLES
+from voxgate.pipeline.codec import channels
 from voxgate.pipeline.codec.worker_loop import FinishedBatch, run_worker_loop
 from voxgate.pipeline.ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job, JobKind
 from voxgate.pipeline.ipc.pcm_buffers import SharedPcmBuffers
@@ -42,12 +44,17 @@ class Device:
     launched: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     kept: dict[bytes, int] = field(default_factory=dict)
+    begins: bool = False
+    """Whether an utterance begins."""
 
     def keep(self, slot: int, key: bytes) -> None:
         self.kept[key] = slot
 
     def restore(self, slot: int, key: bytes) -> bool:  # noqa: ARG002 - slots have no state here
         return key in self.kept
+
+    def yields(self, _: float) -> bool:
+        return self.begins
 
     def launch(self, job: Job) -> Batch:
         if job.serial == 13:
@@ -117,6 +124,25 @@ def test_next_batch_is_launched_before_the_one_in_flight_is_done() -> None:
     device.finish.release()
     assert owner.answer() == (AnswerKind.PCM, 2)
     assert (owner.sound(first), owner.sound(second)) == (1.0, 2.0)
+    owner.close()
+
+
+def test_done_batch_is_answered_while_the_next_one_waits_for_an_utterance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "HOLD_S", math.inf)
+    device = Device()
+    owner = Owner(device)
+    owner.ask(job(1, 0))
+    assert device.launched.acquire(timeout=DEADLINE_S)
+    device.begins = True
+    owner.ask(job(2, 1))
+    device.finish.release()
+    assert owner.answer() == (AnswerKind.PCM, 1)
+    assert not device.launched.acquire(blocking=False)
+    owner.ask(job(3, 2))
+    device.begins = False
+    for _ in range(2):
+        device.finish.release()
+    assert {owner.answer(), owner.answer()} == {(AnswerKind.PCM, 2), (AnswerKind.PCM, 3)}
     owner.close()
 
 

@@ -17,6 +17,9 @@ SMALL_STEP = 16
 SPARE_FRAMES = 3
 """Frames ahead of playback with which an utterance may miss a step: what was heard is known two frames late, at twice
 the rate of speech four."""
+FEW_ROWS = 48
+"""Generations that may step up to which every step is small, where small steps are quicker (Hopper): the GPU has time
+for more of them then, and an utterance that begins waits for a shorter one."""
 JOINT_INTERVAL_S = 0.02
 """Longest time between two joint steps: half of the 40 ms after which another group of utterances gets credit, for two
 frames of each (`pipeline/credit.py`)."""
@@ -49,15 +52,18 @@ class JointSteps:
     """Chooses the generations of each step; synchronous, time is an argument.
 
     Paced generations with audio to spare step with others that cannot wait, or when `SMALL_STEP` may step, or when the
-    last step of all is `JOINT_INTERVAL_S` ago. A step that begins an utterance is small: some wait for the next one, of
-    which all are a part. While an utterance is about to begin, those with any audio ahead of playback wait for it.
+    last step is `JOINT_INTERVAL_S` ago. Where more than `few_rows` may step, a step that begins an utterance is small,
+    and the next one takes them all. While an utterance is about to begin, those with any audio ahead of playback wait
+    for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, few_rows: int = 0) -> None:
+        """`few_rows`: generations that may step up to which no step has more than `SMALL_STEP` with audio to spare."""
+        self._few_rows = few_rows
         self._next_s = -math.inf
         """When those with audio to spare step at the latest, if they may."""
         self._was_small = False
-        """Whether some were left out of the last step because another began."""
+        """Whether some were left out of the last step."""
         self._held_s = self._asked_s = -math.inf
         """Since when the present step waits for an utterance that is about to begin, and when that was last asked."""
 
@@ -104,15 +110,14 @@ class JointSteps:
         begins |= bool((ahead < 0).any())
         if not begins and self.wait_s(Ready.of(ahead, paced), now_s, expected_s):
             return np.zeros(0, np.int64)
-        self._asked_s = -math.inf
-        if begins and len(ahead) > SMALL_STEP and not self._was_small:
-            self._was_small = True
-            patient = has_spare(ahead, paced)
-            urgent, others = np.flatnonzero(~patient), np.flatnonzero(patient)
-            others = others[np.argsort(ahead[others], kind="stable")]
-            return np.concatenate([urgent, others[: max(0, SMALL_STEP - len(urgent))]])
-        self._was_small, self._next_s = False, now_s + JOINT_INTERVAL_S
-        return np.arange(len(ahead))
+        self._asked_s, self._next_s = -math.inf, now_s + JOINT_INTERVAL_S
+        self._was_small = len(ahead) > SMALL_STEP and (len(ahead) <= self._few_rows or (begins and not self._was_small))
+        if not self._was_small:
+            return np.arange(len(ahead))
+        patient = has_spare(ahead, paced)
+        urgent, others = np.flatnonzero(~patient), np.flatnonzero(patient)
+        others = others[np.argsort(ahead[others], kind="stable")]
+        return np.concatenate([urgent, others[: max(0, SMALL_STEP - len(urgent))]])
 
 
 def has_spare(ahead: NDArray[np.int64], paced: NDArray[np.bool_], frames: int = SPARE_FRAMES) -> NDArray[np.bool_]:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....cuda import fast_paths
 from ....ipc.slot_tables import Field
 from ....step_times import StepShape, order_wait_s, step_end_s, step_shape
 from ..compat import AsyncScheduler
 from .credit import CreditScheduling, frames_ahead, may_step
 from .frame_rows import FrameRowScheduling
-from .joint_steps import JointSteps, Ready
+from .joint_steps import FEW_ROWS, JointSteps, Ready
 from .shared_prefixes import SharedPrefixScheduling
 
 _END_MARGIN_S = 0.0003
@@ -27,7 +28,9 @@ class JustInTimeScheduling(CreditScheduling):
 
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(vllm_config, *args, **kwargs)
-        self._joint_steps = JointSteps()
+        # Without it a step of 16 takes as long as one of 32. The worker, in this process, is warm by now.
+        small_is_quick = fast_paths.in_use(fast_paths.FastPath.PERSISTENT_PREDICTOR)
+        self._joint_steps = JointSteps(FEW_ROWS if small_is_quick else 0)
         self._newest_expected_s = -math.inf
         """Since when the newest of the utterances that are about to begin is expected; read at every look for work."""
 

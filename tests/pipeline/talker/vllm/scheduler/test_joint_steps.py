@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from voxgate.pipeline.talker.vllm.scheduler.joint_steps import (
+    FEW_ROWS,
     HOLD_ROWS,
     HOLD_S,
     JOINT_INTERVAL_S,
@@ -133,6 +134,16 @@ def test_all_step_behind_a_small_step(steps: JointSteps, begins: bool) -> None:
     assert len(chosen(steps, 0.001, *ahead, begins=begins)) == SMALL_STEP
     assert len(chosen(steps, 0.002, *ahead, begins=begins)) == len(ahead)
     assert len(chosen(steps, 0.003, *ahead, begins=begins)) == SMALL_STEP
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_every_step_of_few_is_small(begins: bool) -> None:
+    steps, ahead = JointSteps(FEW_ROWS), [*range(FEW_ROWS + SPARE_FRAMES, SPARE_FRAMES, -1)]
+    for now_s in (1.0, 1.001):
+        taken = chosen(steps, now_s, *ahead, begins=begins)
+        assert sorted(taken) == [*range(FEW_ROWS - SMALL_STEP, FEW_ROWS)], "those with the least audio"
+    assert chosen(steps, 1.002, *ahead[-9:]) == [], "few wait for others"
+    assert len(chosen(steps, 1.003, 9, *ahead)) == FEW_ROWS + 1
 
 
 def test_steps_that_begin_none_are_not_small(steps: JointSteps) -> None:
