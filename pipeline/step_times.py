@@ -274,8 +274,10 @@ class StepTimer(Generic[Shape]):
     ) -> float:
         """Ends a step and returns its duration in seconds, which includes the host's work since the previous step.
 
-        The duration counts from the end of the previous step; after `idle`, from the step's launch if that is later,
-        or its order where no launch was noted. It is 0 for an unknown step. `device_s` is the step's duration as the device measured it, where it did.
+        The duration counts from the end of the previous step. After `idle` it is the longer of the step's preparation,
+        which overlaps the step before where steps follow one another, and the time from its launch; where no launch was
+        noted, the time from its order. It is 0 for an unknown step. `device_s` is the step's duration as the device
+        measured it, where it did.
         `ended_s`: when the device completed the step, if that is known. `now_s` may be later: where nothing is ordered
         behind a step, its end is looked for when it is expected. Taken for the end, it would be expected later each
         time.
@@ -286,13 +288,17 @@ class StepTimer(Generic[Shape]):
             if oldest.step is step:
                 if ended_s is not None and max(oldest.launched_s or math.inf, self._finished_s) < ended_s < now_s:
                     now_s = ended_s
-                # Where steps follow one another, a step is launched while the one before it runs.
-                ready_s = oldest.ordered_s if oldest.launched_s is None else oldest.launched_s
-                began_s = max(ready_s, self._finished_s) if self._idle else self._finished_s
+                began_s = max(self._finished_s, self._ready_s(oldest, now_s)) if self._idle else self._finished_s
                 self._record(oldest, now_s, device_s)
                 break
         self._finished_s, self._idle = now_s, False
         return now_s - began_s
+
+    def _ready_s(self, step: _StepInFlight[Shape], now_s: float) -> float:
+        """When a step that ends now would have begun behind another one."""
+        if step.launched_s is None:
+            return step.ordered_s
+        return min(step.launched_s, now_s - (step.launched_s - step.ordered_s))
 
     def idle(self) -> None:
         """Notes that nothing is left to order: time until the next order belongs to no step."""

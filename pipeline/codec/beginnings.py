@@ -14,7 +14,7 @@ FIRST_FRAME_S = 0.01
 
 
 class Beginnings:
-    """Written by the threads that run the talker's steps and read by the codec's; each number has one writer."""
+    """Written by the threads that run the talker's steps and send its frames, read by the codec's."""
 
     def __init__(self) -> None:
         self.expected_s: NDArray[np.float64] = np.zeros(1)
@@ -28,7 +28,7 @@ class Beginnings:
 
     def end(self, began_s: float) -> None:
         """The first frames of the step that was announced at `began_s` are decoded, or are decoded elsewhere."""
-        self._ended_s = began_s
+        self._ended_s = max(self._ended_s, began_s)
 
     def under_way(self, now_s: float) -> bool:
         """Whether an utterance is expected or has no first frame yet; `now_s` is of the monotonic clock."""

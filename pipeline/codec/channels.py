@@ -31,7 +31,7 @@ HOLD_S = 0.008
 """Longest time for which a job waits for utterances that begin: mostly enough for their step and first frames, and
 short against the frame of 80 ms that its own listener hears meanwhile."""
 HOLD_FRAMES = 64
-"""Frames of all jobs from which on none waits for an utterance: the device has no time to spare."""
+"""Frames of all jobs beyond which none waits for an utterance: the device has no time to spare."""
 HOLD_POLL_S = 0.001
 """Interval of asking whether jobs still have to wait."""
 
@@ -186,13 +186,13 @@ class JobChannels:
     ) -> list[QueuedJob]:
         """Returns the jobs to decode next: of those that arrive within `gather_s`, or else the first to arrive.
 
-        While `held`, which is asked with the time by the monotonic clock, jobs that can wait do so; then the others
-        that arrive are in their batch. Empty when the owner has closed its channel, and, if `wait_s` is given, when no
-        job arrives within it after `gather_s` and while jobs wait.
+        While `held`, which is asked with the time by the monotonic clock, jobs wait that can; then the others that
+        arrive are in their batch. Empty when the owner has closed its channel, and, if `wait_s` is given, when no job
+        arrives within it after `gather_s` and while jobs wait.
         """
         self._gather(gather_s, wait_s)
-        while self._can_wait(now_s := time.monotonic()) and held(now_s):
-            self._poll(HOLD_POLL_S)
+        while (left_s := self._patience_s(now_s := time.monotonic())) > 0 and held(now_s):
+            self._poll(min(left_s, HOLD_POLL_S if wait_s is None else wait_s))
             if wait_s is not None:
                 return []
         if not (self.owner.open and self._queue):
@@ -208,15 +208,15 @@ class JobChannels:
             key.fileobj.close()  # type: ignore[union-attr]  # only sockets were registered
         self._selector.close()
 
-    def _can_wait(self, now_s: float) -> bool:
-        """Whether there are jobs, all of which may wait for utterances that begin."""
-        if not self._queue or now_s - self._queue[0].arrived_s >= HOLD_S:
-            return False
+    def _patience_s(self, now_s: float) -> float:
+        """Seconds for which the jobs may still wait for utterances that begin; 0 without any."""
+        if not (self.owner.open and self._queue):
+            return 0.0
         jobs = [queued.job for queued in self._queue]
-        return (
-            not any(job.is_urgent for job in jobs)
-            and sum(len(job.slots) * job.codes.shape[1] for job in jobs) <= HOLD_FRAMES
-        )
+        frames = sum(len(job.slots) * job.codes.shape[1] for job in jobs)
+        if frames > HOLD_FRAMES or any(job.urgent for job in jobs):
+            return 0.0
+        return max(0.0, self._queue[0].arrived_s + HOLD_S - now_s)
 
     def _gather(self, gather_s: float, wait_s: float | None) -> None:
         """Receives jobs for `gather_s`, then until there is one; for `wait_s` at most unless that is None."""

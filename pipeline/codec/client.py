@@ -260,7 +260,7 @@ class CodecClient:
             taken = (stream.take(batch.frames, serial, now_s) for stream in streams)
             codes, resets = zip(*taken, strict=True)
             buffer = self._free_buffers.pop()
-            job = Job(serial, batch.slots, resets, np.stack(codes), buffer)
+            job = Job(serial, batch.slots, resets, np.stack(codes), buffer, urgent=batch.urgent)
             self._submit(job, InFlightJob(streams, batch.frames, buffer))
 
     def _next_serial(self) -> int:

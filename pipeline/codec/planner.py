@@ -42,10 +42,14 @@ class StreamView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """The next `frames` frames of each of `slots`, to be decoded together."""
+    """The next `frames` frames of each of `slots`, to be decoded together.
+
+    `urgent`: whether one of the streams has nothing ahead of its playback, as before its first audio.
+    """
 
     slots: tuple[int, ...]
     frames: int
+    urgent: bool = False
 
 
 def plan_batch(streams: Iterable[StreamView], max_rows: int, max_frames: int) -> PlannedBatch | None:
@@ -62,7 +66,8 @@ def plan_batch(streams: Iterable[StreamView], max_rows: int, max_frames: int) ->
     # A chunk does not go beyond a context: the state behind it may have to be kept.
     others = [s.slot for s in shortest_lead_first if s is not first and (s.context or s.pending) >= frames]
     rows = min(max_rows, max_frames // frames)
-    return PlannedBatch((first.slot, *others[: rows - 1]), frames)
+    # A stream without a lead never waits for more frames, so it comes first.
+    return PlannedBatch((first.slot, *others[: rows - 1]), frames, urgent=not first.lead)
 
 
 def frames_to_decode(stream: StreamView, max_frames: int = CHUNK_FRAMES[-1]) -> int:

@@ -166,7 +166,7 @@ class CodecService(CodecClient):
         nothing = np.zeros((0, 0, self.codebooks), np.int16)
         while self.ready:
             if not self._in_flight:
-                self._submit(Job(self._next_serial(), (), (), nothing), InFlightJob((), 0))
+                self._submit(Job(self._next_serial(), (), (), nothing, urgent=True), InFlightJob((), 0))
             await asyncio.sleep(HEARTBEAT_S)
 
     def _options(self, socket_fd: int = -1) -> CodecWorkerOptions:

@@ -1,6 +1,6 @@
 """Messages between the processes that decode speech and the codec's worker, over a stream socket; little endian.
 
-job     serial u32, kind u8, rows u16, frames u16, buffer u16; rows x (slot u16, fresh u16);
+job     serial u32, kind u8, urgent u8, rows u16, frames u16, buffer u16; rows x (slot u16, fresh u16);
         int16 codes [rows, frames, books]; 16 bytes of key for KEEP and RESTORE
 answer  kind u8, serial u32, micros u32, length u32; payload: JSON for READY, a reason in UTF-8 for FAILED;
         micros is the duration of the job's batch
@@ -29,7 +29,7 @@ from voxgate.codecs.neural.config import CodecMode
 Codes = NDArray[np.int16]
 """int16 [frames, codebooks] of one stream, or [rows, frames, codebooks] of a batch."""
 
-JOB_HEADER = struct.Struct("<IBHHH")
+JOB_HEADER = struct.Struct("<IBBHHH")
 ANSWER_HEADER = struct.Struct("<BIII")
 ROW_BYTES = 4
 KEY_BYTES = 16
@@ -59,7 +59,7 @@ class Job:
     """The next frames of several streams; `resets` marks the slots in which a new stream begins with them.
 
     `buffer`: index of the sender's `SharedPcmBuffers` that receives the audio. A job that is not to DECODE has one
-    slot, no frames and a `key` of KEY_BYTES.
+    slot, no frames and a `key` of KEY_BYTES. `urgent`: it does not wait for utterances that begin.
     """
 
     serial: int
@@ -69,23 +69,19 @@ class Job:
     buffer: int = 0
     kind: JobKind = JobKind.DECODE
     key: bytes = b""
+    urgent: bool = False
 
     @classmethod
     def on_state(cls, kind: JobKind, serial: int, slot: int, key: bytes, codebooks: int) -> Job:
         """Makes a job to KEEP or RESTORE the state of a slot."""
-        return cls(serial, (slot,), (False,), np.zeros((1, 0, codebooks), np.int16), kind=kind, key=key)
-
-    @property
-    def is_urgent(self) -> bool:
-        """Whether the job has the first frames of a stream, or none."""
-        return any(self.resets) or not self.codes.size
+        return cls(serial, (slot,), (False,), np.zeros((1, 0, codebooks), np.int16), kind=kind, key=key, urgent=True)
 
     def pack(self) -> bytes:
         """Encodes the job's message."""
         rows, frames, _ = self.codes.shape
         owners = np.array((self.slots, self.resets), dtype="<u2").T
         codes = np.ascontiguousarray(self.codes, dtype="<i2")
-        header = JOB_HEADER.pack(self.serial, self.kind, rows, frames, self.buffer)
+        header = JOB_HEADER.pack(self.serial, self.kind, self.urgent, rows, frames, self.buffer)
         return header + owners.tobytes() + codes.tobytes() + self.key
 
     @classmethod
@@ -98,20 +94,20 @@ class Job:
     @classmethod
     def body_bytes(cls, header: bytes, codebooks: int) -> int:
         """Returns how many bytes follow this header."""
-        _, kind, rows, frames, _ = JOB_HEADER.unpack(header)
+        _, kind, _, rows, frames, _ = JOB_HEADER.unpack(header)
         key = 0 if kind == JobKind.DECODE else KEY_BYTES
         return int(rows * ROW_BYTES + rows * frames * codebooks * 2 + key)
 
     @classmethod
     def unpack(cls, header: bytes, body: bytes, codebooks: int) -> Job:
         """Decodes a message of `pack`."""
-        serial, kind, rows, frames, buffer = JOB_HEADER.unpack(header)
+        serial, kind, urgent, rows, frames, buffer = JOB_HEADER.unpack(header)
         owners = np.frombuffer(body, dtype="<u2", count=2 * rows).reshape(rows, 2)
         numbers = rows * frames * codebooks
         codes = np.frombuffer(body, "<i2", numbers, rows * ROW_BYTES).reshape(rows, frames, codebooks)
         key = body[rows * ROW_BYTES + 2 * numbers :]
         slots, resets = tuple(owners[:, 0].tolist()), tuple(map(bool, owners[:, 1]))
-        return cls(serial, slots, resets, codes, buffer, JobKind(kind), key)
+        return cls(serial, slots, resets, codes, buffer, JobKind(kind), key, bool(urgent))
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,18 @@ def test_preparation_after_idle_does_not_count() -> None:
     assert timer.finished(THIRD, 20.6) == pytest.approx(0.4)
 
 
+def test_preparation_counts_after_idle_where_it_takes_longer_than_the_device() -> None:
+    """As where steps follow one another, of which each is prepared while the one before it runs."""
+    timer: StepTimer[str] = StepTimer()
+    timer.ordered(FIRST, 10.0, "shape")
+    timer.launched(10.4)
+    assert timer.finished(FIRST, 10.5) == pytest.approx(0.4)
+    timer.idle()
+    timer.ordered(SECOND, 10.45, "shape")
+    timer.launched(10.75)
+    assert timer.finished(SECOND, 10.8) == pytest.approx(0.3)
+
+
 def test_time_between_two_steps_counts_unless_idle() -> None:
     timer: StepTimer[str] = StepTimer()
     timer.ordered(FIRST, 10.0)

@@ -24,6 +24,8 @@ class SilentCodecWorker:
         self.answers = asyncio.Event()
         self.answers.set()
         self.connections: list[asyncio.StreamWriter] = []
+        self.urgent: list[bool] = []
+        """Of each job, whether it was urgent."""
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[SilentCodecWorker]:
@@ -48,7 +50,8 @@ class SilentCodecWorker:
             await reader.readexactly(SHOWN_BYTES)  # the PCM buffer is zero already
             while True:
                 header = await reader.readexactly(JOB_HEADER.size)
-                serial, *_ = JOB_HEADER.unpack(header)
+                serial, _, urgent, *_ = JOB_HEADER.unpack(header)
+                self.urgent.append(bool(urgent))
                 await reader.readexactly(Job.body_bytes(header, CODEBOOKS))
                 await self.answers.wait()
                 writer.write(ANSWER_HEADER.pack(AnswerKind.PCM, serial, 0, 0))

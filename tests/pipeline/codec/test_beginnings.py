@@ -32,6 +32,14 @@ def test_newest_of_several_counts(beginnings: Beginnings) -> None:
     assert not beginnings.under_way(5.003)
 
 
+def test_late_end_of_an_older_step_counts_for_nothing(beginnings: Beginnings) -> None:
+    beginnings.begin(5.0)
+    beginnings.begin(5.003)
+    beginnings.end(5.003)
+    beginnings.end(5.0)
+    assert not beginnings.under_way(5.004)
+
+
 def test_step_that_never_ends_counts_for_a_bounded_time(beginnings: Beginnings) -> None:
     beginnings.begin(5.0)
     assert beginnings.under_way(4.999 + FIRST_FRAME_S)

@@ -6,6 +6,7 @@ import errno
 import socket
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,11 +175,10 @@ def test_jobs_wait_for_a_bounded_time(held: Held) -> None:
 @pytest.mark.parametrize(
     "urgent",
     [
-        Job(2, (2,), (True,), np.zeros((1, 1, CODEBOOKS), np.int16)),
+        replace(job(2, (2,), 1), urgent=True),
         Job.on_state(JobKind.RESTORE, 2, 2, bytes(16), CODEBOOKS),
-        job(2, (), 0),
     ],
-    ids=["begins a stream", "restores a state", "sign of life"],
+    ids=["nothing ahead", "restores a state"],
 )
 def test_urgent_job_does_not_wait_nor_do_those_with_it(held: Held, urgent: Job) -> None:
     assert held.batch(job(1, (1,), 2), urgent) in ([1], [2])
@@ -193,14 +193,22 @@ def test_many_frames_do_not_wait(held: Held) -> None:
     assert not held.asked
 
 
-def test_jobs_behind_a_batch_in_flight_are_asked_for_later(held: Held) -> None:
-    assert held.batch(job(1, (1,), 2), wait_s=0.0) == []
+def test_jobs_behind_a_batch_in_flight_are_asked_for_later(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    polls: list[float | None] = []
+    poll = held.channels._poll
+    monkeypatch.setattr(held.channels, "_poll", lambda wait_s: (polls.append(wait_s), poll(0.0)))
+    monkeypatch.setattr(channels_module, "HOLD_POLL_S", 0.001)
+    assert held.batch(job(1, (1,), 2), wait_s=0.0003) == []
+    assert polls == [0.0, 0.0003], "the batch in flight may be done"
     assert held.batch(held=0, wait_s=0.0) == [1]
 
 
 def test_end_of_the_owner_ends_the_wait(held: Held) -> None:
+    """Its socket stays readable, so that waiting for others would not rest."""
+    held.channels._queue.append(QueuedJob(job(1, (1,), 2), channel(), held.now_s))
     held.channels.owner.open = False
-    assert held.batch(job(1, (1,), 2)) == []
+    assert held.batch() == []
+    assert not held.asked
 
 
 def test_channel_that_does_not_read_is_closed() -> None:

@@ -84,6 +84,20 @@ async def test_unanswered_job_is_a_hang() -> None:
         await client.close()
 
 
+async def test_job_is_urgent_where_a_listener_has_nothing_ahead() -> None:
+    async with SilentCodecWorker().open() as codec:
+        client = CodecClient(1, 8)
+        await client.connect(codec.address)
+        stream = client.open_in(0)
+        async with asyncio.timeout(DEADLINE_S):
+            for heard in (0, 0, 2):
+                stream.advance(heard)
+                stream.push(CODES)
+                await anext(stream)
+        assert codec.urgent == [True, False, True]
+        await client.close()
+
+
 async def test_unpaced_stream_is_decoded_without_further_events() -> None:
     async with SilentCodecWorker().open() as codec:
         client = CodecClient(1, 8)

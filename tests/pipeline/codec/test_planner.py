@@ -132,7 +132,14 @@ def test_stream_with_shortest_lead_determines_the_chunk() -> None:
 def test_among_equal_leads_the_one_served_longest_ago_goes_first() -> None:
     """Without spare capacity all leads are 0, and no stream may starve."""
     streams = [StreamView(slot, pending=5, decoded=9, heard=9, served=served) for slot, served in enumerate((7, 3, 5))]
-    assert plan_batch(streams, max_rows=1, max_frames=8) == PlannedBatch((1,), 1)
+    assert plan_batch(streams, max_rows=1, max_frames=8) == PlannedBatch((1,), 1, urgent=True)
+
+
+@given(st.lists(st.builds(StreamView, st.integers(), *[st.integers(0, 9)] * 3), max_size=8))
+def test_batch_with_a_stream_that_has_nothing_ahead_is_urgent(views: list[StreamView]) -> None:
+    views = [view._replace(slot=slot) for slot, view in enumerate(views) if view.lead >= 0]
+    if (batch := plan_batch(views, ROWS, FRAMES)) is not None:
+        assert batch.urgent == any(view.lead == 0 for view in views if view.slot in batch.slots)
 
 
 def test_neither_playing_nor_new_streams_starve() -> None:

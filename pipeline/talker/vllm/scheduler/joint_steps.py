@@ -18,8 +18,8 @@ SPARE_FRAMES = 3
 """Frames ahead of playback with which an utterance may miss a step: what was heard is known two frames late, at twice
 the rate of speech four."""
 FEW_ROWS = 48
-"""Generations that may step up to which every step is small, where small steps are quicker (Hopper): the GPU has time
-for more of them then, and an utterance that begins waits for a shorter one."""
+"""Generations that may step up to which steps are small, where small steps are quicker (Hopper): the GPU has time for
+more of them then, and an utterance that begins waits for a shorter one."""
 JOINT_INTERVAL_S = 0.02
 """Longest time between two joint steps: half of the 40 ms after which another group of utterances gets credit, for two
 frames of each (`pipeline/credit.py`)."""
@@ -52,13 +52,14 @@ class JointSteps:
     """Chooses the generations of each step; synchronous, time is an argument.
 
     Paced generations with audio to spare step with others that cannot wait, or when `SMALL_STEP` may step, or when the
-    last step is `JOINT_INTERVAL_S` ago. Where more than `few_rows` may step, a step that begins an utterance is small,
-    and the next one takes them all. While an utterance is about to begin, those with any audio ahead of playback wait
-    for it.
+    last step is `JOINT_INTERVAL_S` ago. A small step takes those that cannot wait, and of the others those with the
+    least audio, up to `SMALL_STEP` in all. Steps are small where up to `few_rows` may step and half of `SMALL_STEP`
+    cannot wait; otherwise one that begins an utterance is, and the next one takes them all. While an utterance is about
+    to begin, those with any audio ahead of playback wait for it.
     """
 
     def __init__(self, few_rows: int = 0) -> None:
-        """`few_rows`: generations that may step up to which no step has more than `SMALL_STEP` with audio to spare."""
+        """`few_rows`: generations that may step up to which steps are small."""
         self._few_rows = few_rows
         self._next_s = -math.inf
         """When those with audio to spare step at the latest, if they may."""
@@ -111,11 +112,13 @@ class JointSteps:
         if not begins and self.wait_s(Ready.of(ahead, paced), now_s, expected_s):
             return np.zeros(0, np.int64)
         self._asked_s, self._next_s = -math.inf, now_s + JOINT_INTERVAL_S
-        self._was_small = len(ahead) > SMALL_STEP and (len(ahead) <= self._few_rows or (begins and not self._was_small))
-        if not self._was_small:
-            return np.arange(len(ahead))
         patient = has_spare(ahead, paced)
         urgent, others = np.flatnonzero(~patient), np.flatnonzero(patient)
+        # Beside many that cannot wait, unpaced ones in every step, the others would never have a place.
+        few = len(ahead) <= self._few_rows and len(urgent) <= SMALL_STEP // 2
+        self._was_small = len(ahead) > SMALL_STEP and (few or (begins and not self._was_small))
+        if not self._was_small:
+            return np.arange(len(ahead))
         others = others[np.argsort(ahead[others], kind="stable")]
         return np.concatenate([urgent, others[: max(0, SMALL_STEP - len(urgent))]])
 

@@ -146,5 +146,14 @@ def test_every_step_of_few_is_small(begins: bool) -> None:
     assert len(chosen(steps, 1.003, 9, *ahead)) == FEW_ROWS + 1
 
 
+def test_few_beside_many_that_cannot_wait_step_with_them() -> None:
+    """Unpaced ones may step at any time: in small steps they would leave the others no place."""
+    steps, paced = JointSteps(FEW_ROWS), np.arange(30) >= SMALL_STEP // 2 + 1
+    for now_s in (1.0, 1.001):
+        assert len(steps.choose(np.full(30, 9), paced, now_s)) == 30
+    paced[0] = True
+    assert len(steps.choose(np.full(30, 9), paced, 1.002)) == SMALL_STEP
+
+
 def test_steps_that_begin_none_are_not_small(steps: JointSteps) -> None:
     assert len(chosen(steps, 0.001, *[9] * 40)) == 40
