@@ -209,15 +209,11 @@ def test_small_steps_shorten_first_frame_latency() -> None:
     assert all(one.steps < 1.05 * other.steps for one, other in zip(small, whole, strict=True))
 
 
-@pytest.mark.parametrize("rate_per_s", [20, 40])
-def test_small_steps_of_few_shorten_first_frame_latency(rate_per_s: float) -> None:
-    whole, small = (
-        [simulate(rate_per_s, 400 / rate_per_s, steps=steps, seed=seed) for seed in SEEDS]
-        for steps in (JointSteps, few_small)
-    )
+def test_small_steps_of_few_shorten_first_frame_latency() -> None:
+    whole, small = ([simulate(20, 10, steps=steps, seed=seed) for seed in SEEDS] for steps in (JointSteps, few_small))
     assert mean_p95_ms(small) < mean_p95_ms(whole) - 0.3
     for one, other in zip(small, whole, strict=True):
-        assert one.steps < 1.4 * other.steps
+        assert one.steps < 1.2 * other.steps
         assert one.fewest_ahead > other.fewest_ahead - 0.1
 
 
