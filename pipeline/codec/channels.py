@@ -27,12 +27,12 @@ _READ_BYTES = 1 << 20
 _BACKLOG = 64
 MAX_QUEUE_WAIT_S = 0.1
 """After this wait a job goes first. Longer chunks have time, but not more than this."""
-HOLD_S = 0.008
+YIELD_S = 0.008
 """Longest time for which a job waits for utterances that begin: mostly enough for their step and first frames, and
 short against the frame of 80 ms that its own listener hears meanwhile."""
-HOLD_FRAMES = 64
+YIELD_FRAMES = 64
 """Frames of all jobs beyond which none waits for an utterance: the device has no time to spare."""
-HOLD_POLL_S = 0.001
+YIELD_POLL_S = 0.001
 """Interval of asking whether jobs still have to wait."""
 
 
@@ -182,17 +182,17 @@ class JobChannels:
         max_frames: int,
         gather_s: float = 0.0,
         wait_s: float | None = None,
-        held: Callable[[float], bool] = lambda _: False,
+        yields: Callable[[float], bool] = lambda _: False,
     ) -> list[QueuedJob]:
         """Returns the jobs to decode next: of those that arrive within `gather_s`, or else the first to arrive.
 
-        While `held`, which is asked with the time by the monotonic clock, jobs wait that can; then the others that
+        While `yields`, which is asked with the time by the monotonic clock, jobs wait that can; then the others that
         arrive are in their batch. Empty when the owner has closed its channel, and, if `wait_s` is given, when no job
         arrives within it after `gather_s` and while jobs wait.
         """
         self._gather(gather_s, wait_s)
-        while (left_s := self._patience_s(now_s := time.monotonic())) > 0 and held(now_s):
-            self._poll(min(left_s, HOLD_POLL_S if wait_s is None else wait_s))
+        while (left_s := self._patience_s(now_s := time.monotonic())) > 0 and yields(now_s):
+            self._poll(min(left_s, YIELD_POLL_S if wait_s is None else wait_s))
             if wait_s is not None:
                 return []
         if not (self.owner.open and self._queue):
@@ -214,9 +214,9 @@ class JobChannels:
             return 0.0
         jobs = [queued.job for queued in self._queue]
         frames = sum(len(job.slots) * job.codes.shape[1] for job in jobs)
-        if frames > HOLD_FRAMES or any(job.urgent for job in jobs):
+        if frames > YIELD_FRAMES or any(job.urgent for job in jobs):
             return 0.0
-        return max(0.0, self._queue[0].arrived_s + HOLD_S - now_s)
+        return max(0.0, self._queue[0].arrived_s + YIELD_S - now_s)
 
     def _gather(self, gather_s: float, wait_s: float | None) -> None:
         """Receives jobs for `gather_s`, then until there is one; for `wait_s` at most unless that is None."""

@@ -140,7 +140,7 @@ class _WorkerLoop:
     def _next_batch(self) -> list[QueuedJob]:
         """Returns the next batch; empty when there is none yet and a batch in flight may be done."""
         if not self._in_flight:
-            return self._channels.next_batch(self._max_rows, self._max_frames, held=self._worker.yields)
+            return self._channels.next_batch(self._max_rows, self._max_frames, yields=self._worker.yields)
         end_s = self._timer.expected_end_s()
         gather_s = 0.0 if end_s is None else max(0.0, end_s - MARGIN_S - time.monotonic())
         return self._channels.next_batch(self._max_rows, self._max_frames, gather_s, POLL_S, self._worker.yields)

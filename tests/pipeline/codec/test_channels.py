@@ -136,7 +136,7 @@ class Held:
         SharedPcmBuffers.create(1, 4).send_to(self.owner)
         self.now_s, self.asked = 1.0, 0
         monkeypatch.setattr(channels_module.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(channels_module, "HOLD_POLL_S", 0.0)
+        monkeypatch.setattr(channels_module, "YIELD_POLL_S", 0.0)
 
     def batch(self, *jobs: Job, held: int = 1000, wait_s: float | None = None, then: Job | None = None) -> list[int]:
         """The batch of `jobs`, which have to wait `held` times 1 ms; `then` arrives meanwhile."""
@@ -169,7 +169,7 @@ def test_jobs_wait_while_an_utterance_begins_and_others_join_them(held: Held) ->
 
 def test_jobs_wait_for_a_bounded_time(held: Held) -> None:
     assert held.batch(job(1, (1,), 2)) == [1]
-    assert held.asked * 0.001 == pytest.approx(channels_module.HOLD_S, abs=0.0011)
+    assert held.asked * 0.001 == pytest.approx(channels_module.YIELD_S, abs=0.0011)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_urgent_job_does_not_wait_nor_do_those_with_it(held: Held, urgent: Job) 
 
 
 def test_many_frames_do_not_wait(held: Held) -> None:
-    most = channels_module.HOLD_FRAMES // 8
+    most = channels_module.YIELD_FRAMES // 8
     assert len(held.batch(*(job(slot, (slot,), 8) for slot in range(most)), held=1)) == most
     assert held.asked == 2
     assert held.batch(*(job(slot, (slot,), 8) for slot in range(most + 1)))
@@ -197,7 +197,7 @@ def test_jobs_behind_a_batch_in_flight_are_asked_for_later(held: Held, monkeypat
     polls: list[float | None] = []
     poll = held.channels._poll
     monkeypatch.setattr(held.channels, "_poll", lambda wait_s: (polls.append(wait_s), poll(0.0)))
-    monkeypatch.setattr(channels_module, "HOLD_POLL_S", 0.001)
+    monkeypatch.setattr(channels_module, "YIELD_POLL_S", 0.001)
     assert held.batch(job(1, (1,), 2), wait_s=0.0003) == []
     assert polls == [0.0, 0.0003], "the batch in flight may be done"
     assert held.batch(held=0, wait_s=0.0) == [1]

@@ -128,7 +128,7 @@ def test_next_batch_is_launched_before_the_one_in_flight_is_done() -> None:
 
 
 def test_done_batch_is_answered_while_the_next_one_waits_for_an_utterance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "HOLD_S", math.inf)
+    monkeypatch.setattr(channels, "YIELD_S", math.inf)
     device = Device()
     owner = Owner(device)
     owner.ask(job(1, 0))
