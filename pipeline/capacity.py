@@ -160,6 +160,13 @@ class Capacity:
             self._overloaded, self._contradicted_s = over, None
         return self._overloaded
 
+    def explain(self, utterances: int) -> str:
+        """Says for a log which share of a frame's time each stage needs, and from which steps that follows."""
+        return "; ".join(
+            f"the {stage.name} needs {100 * stage.utilisation(curve, utterances):.0f} % of a frame's time ({curve})"
+            for stage, curve in zip(self.stages, self._curves, strict=True)
+        )
+
     def _utilisation(self, utterances: int) -> float:
         return max((share for share, _ in self._shares(utterances)), default=0.0)
 
@@ -174,11 +181,10 @@ class Capacity:
 
 
 CALIBRATION_FRAMES = 16
-"""Most frames of each utterance of a calibration."""
+"""Most frames of each utterance of a calibration: more than what is generated ahead before playback begins."""
 MAX_DOUBLING, MAX_QUADRUPLING = 16, 256
 """Utterances at once from which every second doubling is left out, because each is as much work as all before it, and
-from which all but the last are, which has half the frames: a step with many rows is steady, and this process takes
-seconds for its frames."""
+from which all but the last are."""
 _TEXT = "One, two, three, four, five, six."
 _MIN_CALIBRATION_S = 1.5
 """A calibration takes at least this long, because a machine that seems slow may have had a bad moment."""
@@ -200,11 +206,11 @@ async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[int],
     try:
         async with asyncio.timeout(_MAX_CALIBRATION_S):
             # The first utterance finds all caches cold.
-            await _speak(first := open_speech(CALIBRATION_FRAMES))
+            first = open_speech(CALIBRATION_FRAMES)
+            await _speak_together([first])
             capacity.reset()
             while True:
-                frames = CALIBRATION_FRAMES // (1 if together <= MAX_QUADRUPLING else 2)
-                await asyncio.gather(*(_speak(open_speech(frames)) for _ in range(together)))
+                await _speak_together([open_speech(CALIBRATION_FRAMES) for _ in range(together)])
                 capacity.commit_baseline(loop.time())
                 enough = together >= capacity.utterances(loop.time()) and loop.time() - began_s >= _MIN_CALIBRATION_S
                 if together >= slots or enough:
@@ -221,16 +227,42 @@ async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[int],
     finally:
         capacity.following = True
     found = capacity.utterances(loop.time())
-    log.info("capacity: %d utterances at once, measured in %.1f s", found, loop.time() - began_s)
+    log.info(
+        "capacity: %d utterances at once, measured in %.1f s: %s", found, loop.time() - began_s, capacity.explain(found)
+    )
 
 
-async def _speak(speech: Speech) -> None:
+async def _speak_together(speeches: Sequence[Speech]) -> None:
+    """Speaks all; none continues beyond what is generated ahead before each has its first audio.
+
+    Prompts of many utterances take longer to read than their first frames: without that, the first ones would end
+    before the last ones begin, and no step would have nearly as many rows as there are utterances.
+    """
+    silent = len(speeches)
+
+    def begun() -> None:
+        nonlocal silent
+        silent -= 1
+        if silent == 0:
+            for speech in speeches:
+                speech.advance(_ALL_HEARD_FRAMES)
+
+    await asyncio.gather(*(_speak(speech, begun) for speech in speeches))
+
+
+async def _speak(speech: Speech, begun: Callable[[], None]) -> None:
+    """Speaks one utterance; `begun` is called once, with its first audio or when it ends without."""
+    silent = True
     try:
-        speech.advance(_ALL_HEARD_FRAMES)
         speech.push_text(_TEXT)
         speech.end()
         async for _ in speech:
+            if silent:
+                silent = False
+                begun()
             if speech.lost:
                 raise EngineLost("the engine was lost while its capacity was measured")
     finally:
+        if silent:
+            begun()
         await speech.aclose()

@@ -61,6 +61,11 @@ class LatencyCurve:
         """`points` ascend by batch; neighbours that fall are averaged."""
         self._points = _monotone(points)
 
+    def __str__(self) -> str:
+        return (
+            ", ".join(f"{1000 * seconds:.1f} ms for {batch:.0f}" for batch, seconds in self._points) or "not measured"
+        )
+
     def at(self, batch: float) -> float | None:
         """Returns the seconds of a step of `batch` rows; None when nothing was measured."""
         points = self._points

@@ -14,7 +14,7 @@ from fakes.pipeline.tone_synthesizer import ToneScript, ToneSpeech, ToneSynthesi
 from fakes.virtual_time import run
 from voxgate.pipeline.capacity import RECOVERING, STEPS_SLOWER, UPDATE_S, Capacity, Stage, calibrate
 from voxgate.pipeline.errors import EngineError, GenerationFailed, UnsupportedOption
-from voxgate.pipeline.interface import SpeechRequest
+from voxgate.pipeline.interface import SpeechChunk, SpeechRequest
 from voxgate.pipeline.step_times import LatencyCurve, StepTimes
 
 
@@ -316,12 +316,73 @@ def test_calibration_ends_at_the_slots() -> None:
     run(scene())
 
 
-def test_calibration_with_many_slots_takes_few_frames() -> None:
+def test_calibration_leaves_rungs_out_where_there_are_many_slots() -> None:
     async def scene() -> None:
         voice = Voice(lambda n: 0.00005 * n, slots=1600)
         assert await voice.calibrate() == pytest.approx(0.9 * 0.08 / 0.00005, rel=0.01)
         assert voice.synthesizer.most_open == 1600
-        assert voice.opened == {16: 1 + 1 + 2 + 4 + 8 + 16 + 64 + 256, 8: 1600}
+        assert voice.opened == {16: 1 + 1 + 2 + 4 + 8 + 16 + 64 + 256 + 1600}
+
+    run(scene())
+
+
+class LateSpeech(ToneSpeech):
+    """Its engine reads one prompt after the other, 50 ms each; eight frames are made before any is heard."""
+
+    def __init__(self, voice: LateVoice, max_frames: int) -> None:
+        super().__init__(voice.synthesizer, SpeechRequest("ada", max_frames=max_frames))
+        self.voice = voice
+        self.ready_s = voice.prompt_read_s()
+
+    def advance(self, frames: int) -> None:
+        self.heard = frames
+        self._changed.set()
+
+    async def __anext__(self) -> SpeechChunk:
+        await asyncio.sleep(max(0.0, self.ready_s - asyncio.get_running_loop().time()))
+        while self.made >= 8 and not self.heard:
+            self._changed.clear()
+            await self._changed.wait()
+        self.voice.stepping += 1
+        self.voice.most_stepping = max(self.voice.most_stepping, self.voice.stepping)
+        try:
+            return await super().__anext__()
+        finally:
+            self.voice.stepping -= 1
+
+
+class LateVoice(Voice):
+    """Counts the utterances that step at once."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(lambda _: 0.001, slots)
+        self.stepping = self.most_stepping = 0
+        self.read_s = 0.0
+
+    def prompt_read_s(self) -> float:
+        self.read_s = max(self.read_s, asyncio.get_running_loop().time()) + 0.05
+        return self.read_s
+
+    def open(self, max_frames: int) -> ToneSpeech:
+        return LateSpeech(self, max_frames)
+
+
+def test_calibration_has_all_utterances_in_one_step_although_prompts_are_read_in_turn() -> None:
+    async def scene() -> None:
+        voice = LateVoice(slots=64)
+        await voice.calibrate()
+        assert voice.most_stepping == 64
+
+    run(scene())
+
+
+def test_calibration_says_from_which_steps_the_capacity_follows(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        await Voice(lambda n: 0.0059 * n).calibrate()
+        assert "capacity: 12 utterances at once" in caplog.text
+        assert "the talker needs 88 % of a frame's time (5.9 ms for 1, 11.8 ms for 2, 23.6 ms for 4" in caplog.text
 
     run(scene())
 
