@@ -15,6 +15,9 @@ tables behind the slots, each with such a prefix that the engine has computed al
 
 A READY row whose prefix has become rare is given up (ABORTING): its request is aborted, and the report that confirms
 it makes the row EMPTY. A reservation that is not used makes the row READY again (`give_back`).
+
+`_fill` runs some time after rows were used, so that one step computes several prefixes: after REFILL_DELAY_S, or after
+URGENT_REFILL_DELAY_S when few rows are left or none has the newest prefix.
 """
 
 from __future__ import annotations
@@ -29,8 +32,11 @@ import numpy as np
 
 from ..ipc.slot_tables import Field, SlotTables
 
-REFILL_DELAY_S = 0.05
-"""Seconds until claimed rows are replaced, several at a time: a step with prompts delays every generation."""
+REFILL_DELAY_S = 0.2
+"""Seconds until claimed rows are replaced: a step with prompts takes the host longer, and delays utterances that begin
+then. A longer delay makes fewer such steps, of more prompts each; with 1 s, first samples came no earlier."""
+URGENT_REFILL_DELAY_S = 0.05
+"""The same where the next utterances might find no row: soon, and yet several rows of a burst at a time."""
 MAX_PREFIX_POSITIONS = 64
 """Longer prefixes are not kept: they contain a reference or an instruction, which few utterances share."""
 
@@ -126,12 +132,12 @@ class PrefilledPromptPool:
         """
         if not self._rows or (prefix := PromptPrefix.of(self._tables, slot)) is None:
             return None
+        request = None
+        if (row := self._find_ready(prefix)) is not None:
+            row.state = _State.CLAIMED
+            request, row.request = row.request, None
+            _set_successor(self._tables, row.number, slot)
         self._note_use(prefix)
-        if (row := self._find_ready(prefix)) is None:
-            return None
-        row.state = _State.CLAIMED
-        request, row.request = row.request, None
-        _set_successor(self._tables, row.number, slot)
         return request
 
     def reserve(self) -> int | None:
@@ -156,13 +162,14 @@ class PrefilledPromptPool:
         row = self._rows.get(number)
         if row is None or row.state not in (_State.RESERVED, _State.SPENT):
             return None
-        assert row.prefix is not None  # it was READY
-        self._note_use(row.prefix)
+        prefix = row.prefix
+        assert prefix is not None  # it was READY
         request, row.request = row.request, None
         if row.state is _State.SPENT:
             row.state, row.prefix = _State.EMPTY, None
         else:
             row.state = _State.CLAIMED
+        self._note_use(prefix)
         return request
 
     def give_back(self, number: int) -> asyncio.Task[int] | None:
@@ -172,7 +179,7 @@ class PrefilledPromptPool:
             return self.take_over(number)
         if row.state is _State.RESERVED:
             row.state = _State.READY
-            self._refill_soon()
+            self._schedule_refill()
         return None
 
     def _find_ready(self, prefix: PromptPrefix) -> _Row | None:
@@ -180,7 +187,7 @@ class PrefilledPromptPool:
 
     def _note_use(self, prefix: PromptPrefix) -> None:
         self._recent.append(prefix)
-        self._refill_soon()
+        self._schedule_refill()
 
     def on_report(self, number: int) -> None:
         """Takes the scheduler's report of a row: its prefix was computed, or the row is free again."""
@@ -192,7 +199,7 @@ class PrefilledPromptPool:
             row.state = _State.SPENT
         elif row.state in (_State.CLAIMED, _State.ABORTING):
             row.state, row.prefix, row.request = _State.EMPTY, None, None
-            self._refill_soon()
+            self._schedule_refill()
 
     def close(self) -> None:
         """Aborts the requests that were not claimed; the pool is empty afterwards."""
@@ -203,9 +210,24 @@ class PrefilledPromptPool:
         if self._refill is not None:
             self._refill.cancel()
 
-    def _refill_soon(self) -> None:
-        if self._refill is None:
-            self._refill = asyncio.get_running_loop().call_later(REFILL_DELAY_S, self._fill)
+    def _schedule_refill(self) -> None:
+        """Runs `_fill` after the delay that the rows allow now, unless it is to run before that anyway."""
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + (URGENT_REFILL_DELAY_S if self._is_refill_urgent() else REFILL_DELAY_S)
+        if self._refill is not None:
+            if self._refill.when() <= due_s:
+                return
+            self._refill.cancel()
+        self._refill = loop.call_at(due_s, self._fill)
+
+    def _is_refill_urgent(self) -> bool:
+        """Whether at most half of the rows are spare, or none with the newest prefix can be claimed soon.
+
+        Reserved rows are spare, because their utterances have not begun, but other utterances cannot claim them.
+        """
+        free = [row.prefix for row in self._rows.values() if row.state in (_State.COMPUTING, _State.READY)]
+        reserved = sum(row.state is _State.RESERVED for row in self._rows.values())
+        return 2 * (len(free) + reserved) <= len(self._rows) or self._recent[-1] not in free
 
     def _fill(self) -> None:
         self._refill = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from voxgate.pipeline.ipc.slot_tables import NO_ENTRY, SPEAKER, Field, SlotTable
 from voxgate.pipeline.talker.prompt_pool import (
     MAX_PREFIX_POSITIONS,
     REFILL_DELAY_S,
+    URGENT_REFILL_DELAY_S,
     PrefilledPromptPool,
     PromptPrefix,
     claim_reserved,
@@ -23,9 +25,9 @@ SHAPE = TableShape(slots=8, prefix=100, text=4, frames=4, groups=2, hidden=3, pr
 class Engine:
     """Takes prefill requests, which end when they are cancelled."""
 
-    def __init__(self) -> None:
-        self.tables, _ = SlotTables.create(SHAPE)
-        self.pool = PrefilledPromptPool(self.prefill, self.tables, SHAPE.slots, SHAPE.prefilled_prompts)
+    def __init__(self, rows: int = SHAPE.prefilled_prompts) -> None:
+        self.tables, _ = SlotTables.create(replace(SHAPE, prefilled_prompts=rows))
+        self.pool = PrefilledPromptPool(self.prefill, self.tables, SHAPE.slots, rows)
         self.reading: list[int] = []
         self.aborted: list[int] = []
 
@@ -59,6 +61,13 @@ class Engine:
         taken = self.pool.claim(slot)
         await asyncio.sleep(2 * REFILL_DELAY_S)
         return taken
+
+    def make_first_frame(self, slot: int, voice: int) -> None:
+        """An utterance that continues from a row, which is free at once."""
+        self.write(slot, voice)
+        assert self.pool.claim(slot) is not None
+        (row,) = np.flatnonzero(self.tables.control[:, Field.SUCCESSOR] == slot + 1)
+        self.pool.on_report(int(row))
 
 
 def test_next_utterance_claims_prefilled_prompt() -> None:
@@ -174,9 +183,9 @@ def test_unclaimed_requests_are_aborted_on_close() -> None:
     run(scene())
 
 
-async def ready_engine() -> Engine:
+async def ready_engine(rows: int = SHAPE.prefilled_prompts) -> Engine:
     """An engine whose rows all have the prompt of voice 7."""
-    engine = Engine()
+    engine = Engine(rows)
     await engine.begin(0, 7)
     engine.read_all()
     return engine
@@ -254,5 +263,82 @@ def test_unused_reservation_is_given_back() -> None:
         engine.pool.close()
         assert engine.pool.give_back(first) is None
         assert engine.pool.reserve() is None
+
+    run(scene())
+
+
+def test_one_refill_replaces_the_rows_of_several_utterances() -> None:
+    async def scene() -> None:
+        engine = await ready_engine(8)
+        for slot in range(3):
+            engine.make_first_frame(slot, 7)
+            await asyncio.sleep(0.3 * REFILL_DELAY_S)
+        assert not engine.reading
+        await asyncio.sleep(0.2 * REFILL_DELAY_S)
+        assert engine.reading == [8, 9, 10]
+        engine.make_first_frame(3, 7)
+        await asyncio.sleep(0.9 * REFILL_DELAY_S)
+        assert engine.reading == [8, 9, 10], "rows that are computed now are spare"
+        await asyncio.sleep(0.2 * REFILL_DELAY_S)
+        assert engine.reading == [8, 9, 10, 11]
+
+    run(scene())
+
+
+def test_refill_is_urgent_when_half_of_the_rows_are_used() -> None:
+    async def scene() -> None:
+        engine = await ready_engine(8)
+        for slot in range(3):
+            engine.make_first_frame(slot, 7)
+        await asyncio.sleep(0.3 * REFILL_DELAY_S)
+        engine.write(3, 7)
+        assert engine.pool.claim(3) is not None
+        await asyncio.sleep(0.9 * URGENT_REFILL_DELAY_S)
+        assert not engine.reading
+        engine.write(4, 7)
+        assert engine.pool.claim(4) is not None, "which does not put it off"
+        await asyncio.sleep(0.2 * URGENT_REFILL_DELAY_S)
+        assert engine.reading == [8, 9, 10]
+
+    run(scene())
+
+
+def test_refill_is_urgent_for_a_prefix_without_rows() -> None:
+    async def scene() -> None:
+        engine = await ready_engine(8)
+        engine.make_first_frame(0, 7)
+        engine.write(1, 6)
+        assert engine.pool.claim(1) is None
+        await asyncio.sleep(0.9 * URGENT_REFILL_DELAY_S)
+        assert not engine.reading
+        await asyncio.sleep(0.2 * URGENT_REFILL_DELAY_S)
+        assert engine.reading == [8]
+        assert PromptPrefix.of(engine.tables, 8) == PromptPrefix.of(engine.tables, 1)
+        engine.read_all()
+        for row in engine.aborted:
+            engine.pool.on_report(row)
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        engine.read_all()
+        assert engine.pool.ready == 8
+        engine.make_first_frame(2, 6)
+        await asyncio.sleep(2 * URGENT_REFILL_DELAY_S)
+        assert not engine.reading, "it has others"
+
+    run(scene())
+
+
+def test_reserved_rows_are_spare_until_they_are_claimed() -> None:
+    async def scene() -> None:
+        engine = await ready_engine(8)
+        assert [engine.pool.reserve() for _ in range(4)] == [8, 9, 10, 11]
+        for slot in range(3):
+            engine.make_first_frame(slot, 7)
+        await asyncio.sleep(2 * URGENT_REFILL_DELAY_S)
+        assert not engine.reading
+        engine.write(3, 7)
+        assert claim_reserved(engine.tables, 3, 8)
+        assert engine.pool.take_over(8) is not None
+        await asyncio.sleep(1.1 * URGENT_REFILL_DELAY_S)
+        assert engine.reading == [12, 13, 14]
 
     run(scene())
