@@ -2,7 +2,8 @@
 
 While they are measured, calls on the way are wrapped in the gateway's and in the engine's process, so that serving pays
 nothing for the measurement. All timestamps are of `time.monotonic`, which all processes of a machine share. The wrapped
-functions are internal to the pipeline and to vLLM; `test_watched_functions_exist` reports those that were renamed.
+functions are internal to the pipeline and to vLLM; `tests/benchmarks/gpu/test_first_stages.py` reports those that were
+renamed.
 """
 
 from __future__ import annotations
@@ -191,8 +192,8 @@ def watch_engine(worker_of_vllm: Any) -> None:
     step = getattr(worker_of_vllm.model_runner.model, "_step", None)
     sender = getattr(getattr(step, "_send", None), "__self__", None)
     if sender is not None:
-        width = sender._free.queue[0][0].shape[1]
-        before(sender, "_send", "frame_done", lambda message: _first_frame_keys(message, width - HEADER))
+        groups = sender.width - HEADER
+        before(sender, "_send", "frame_done", lambda message: _first_frame_keys(message, groups))
         before(sender, "_send", "decoded", _pcm_keys)
         # On a GPU the codec runs in a thread of this process.
         before(worker_loop._WorkerLoop, "_launch", "codec_started", lambda _, batch: _slots(batch))

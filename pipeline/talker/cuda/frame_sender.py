@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,7 +19,10 @@ from torch import Tensor
 from ...cuda.graphs import new_event
 from ...errors import EngineError
 from ...ipc.records import PADDING_ROW
-from .first_frame import FirstFrameDecoder, PendingFirstFrames
+
+if TYPE_CHECKING:
+    # It imports Triton, which only builds for a GPU have.
+    from .first_frame import FirstFrameDecoder, PendingFirstFrames
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +59,7 @@ class FrameSender:
         `completed`, of `SlotTables`, gets the number of a step that is over, and when that was, by the monotonic clock.
         `end_process` is called with status 1 when frames cannot be sent.
         """
+        self.width = width
         self._send, self._first_frames, self._end_process = send, first_frames, end_process
         self._completed = np.zeros(2) if completed is None else completed
         self._step_number = 0

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from fakes.waiting import block_until
 from voxgate.benchmarks.gpu import first_stages
 from voxgate.benchmarks.gpu.first_stages import (
     HostStepTimes,
@@ -13,10 +17,14 @@ from voxgate.benchmarks.gpu.first_stages import (
     stages_ms,
     summarise_stages,
     summarise_steps,
+    watch_engine,
     watch_gateway,
+    wrap,
 )
 from voxgate.pipeline.codec import worker_loop
-from voxgate.pipeline.ipc.records import RecordFlag, pack_step
+from voxgate.pipeline.ipc.records import HEADER, RecordFlag, pack_step
+from voxgate.pipeline.talker.cuda import frame_sender
+from voxgate.pipeline.talker.cuda.frame_sender import FrameSender
 
 
 @pytest.fixture
@@ -103,3 +111,45 @@ def test_watched_functions_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     watch_gateway(None)
     assert len(watched) == 4
     assert all(callable(getattr(worker_loop._WorkerLoop, name)) for name in ("_launch", "_answer"))
+
+
+@pytest.fixture
+def unwrapped_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undoes what the test wraps."""
+
+    def wrap_for_test(owner: Any, name: str, around: Callable[..., Any]) -> None:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+        wrap(owner, name, around)
+
+    monkeypatch.setattr(first_stages, "wrap", wrap_for_test)
+
+
+@pytest.fixture
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frame senders copy to memory that is not pinned, without events of a device."""
+
+    class FakeEvent:
+        def record(self) -> None: ...
+
+        def synchronize(self) -> None: ...
+
+    empty = torch.empty
+    monkeypatch.setattr(frame_sender, "new_event", lambda **_: FakeEvent())
+    monkeypatch.setattr(torch, "empty", lambda *size, dtype, pin_memory: empty(*size, dtype=dtype))  # noqa: ARG005 - torch's names
+
+
+@pytest.mark.usefixtures("unwrapped_afterwards", "without_gpu")
+def test_first_frame_of_a_watched_engine_is_recorded(timestamps: StageTimestamps) -> None:
+    sent: list[bytes] = []
+    failed: list[int] = []
+    sender = FrameSender(4, HEADER + 16, sent.append, end_process=failed.append)
+    # The captured step (`GraphedStep`), which puts its records into the sender.
+    step = SimpleNamespace(_send=sender.put)
+    watch_engine(SimpleNamespace(model_runner=SimpleNamespace(model=SimpleNamespace(_step=step))))
+    records = torch.zeros(2, HEADER + 16, dtype=torch.int32)
+    records[:, 1] = torch.tensor((64, 128))
+    records[1, 2] = 1
+    step._send(records)
+    block_until(lambda: sent or failed)
+    assert sent == [records.numpy().tobytes()]
+    assert [(stage, key) for _, stage, key in timestamps.take()[0]] == [("frame_done", ("epoch", 64))]
