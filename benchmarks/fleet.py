@@ -66,8 +66,10 @@ async def one_gateway(
                 lines = log.read_text("utf-8", errors="replace").splitlines()[-_REPORT_LINES:]
                 reason = "timed out" if isinstance(failure, TimeoutError) else str(failure)
                 raise GatewayStartError("\n".join([f"the gateway did not start: {reason}", *lines])) from None
-            if (line := fast_paths(log.read_text("utf-8", errors="replace"))) is not None:
-                _report(line)
+            started = log.read_text("utf-8", errors="replace")
+            for line in (fast_paths(started), measured_capacity(started)):
+                if line is not None:
+                    _report(line)
             _report(f"capacity: {gateway.capacity} utterances at once at the start")
             yield gateway
         finally:
@@ -86,6 +88,12 @@ def _report(line: str) -> None:
 def fast_paths(log: str) -> str | None:
     """What a gateway's log says of the GPU's fast paths; None without a GPU."""
     found = re.search(r"GPU fast paths in use.*", log)
+    return None if found is None else found.group()
+
+
+def measured_capacity(log: str) -> str | None:
+    """What a gateway's log says of its calibration, with the steps from which the capacity follows."""
+    found = re.search(r"capacity: \d+ utterances at once, measured in .*", log)
     return None if found is None else found.group()
 
 

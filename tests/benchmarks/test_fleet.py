@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes.pipeline.tone_synthesizer import ToneSpeech, ToneSynthesizer
+from fakes.virtual_time import run
 from voxgate.benchmarks import fleet
 from voxgate.benchmarks.fleet import (
     GatewayStartError,
@@ -14,12 +16,14 @@ from voxgate.benchmarks.fleet import (
     fast_paths,
     gateways,
     haproxy_configuration,
+    measured_capacity,
     on_cores,
     one_gateway,
 )
 from voxgate.gateway.ready_file import ReadyGateway
-from voxgate.pipeline.capacity import Capacity, Stage
+from voxgate.pipeline.capacity import Capacity, Stage, calibrate
 from voxgate.pipeline.cuda.fast_paths import summary
+from voxgate.pipeline.interface import SpeechRequest
 from voxgate.pipeline.step_times import StepTimes
 
 STARTS = """#!/bin/sh
@@ -145,3 +149,25 @@ def test_report_has_the_last_changes_of_the_capacity(caplog: pytest.LogCaptureFi
     assert len(changes) == 3
     assert changes[-1].startswith(f"capacity: {capacity.utterances(5.0)} utterances at once instead of")
     assert "steps slower" in changes[-1]
+
+
+def test_report_says_from_which_steps_the_capacity_at_the_start_follows(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        voice = ToneSynthesizer()
+        await voice.start()
+
+        def heard(max_frames: int) -> ToneSpeech:
+            speech = voice.open(SpeechRequest("ada", max_frames=max_frames))
+            speech.advance = lambda _: None  # type: ignore[method-assign]  # playback is not simulated
+            return speech
+
+        await calibrate(Capacity([Stage("talker", StepTimes(), 1)], 1), 1, heard)
+
+    with caplog.at_level("INFO"):
+        run(scene())
+    log = "".join(f"2026-11-28 INFO    {record.name}: {record.getMessage()}\n" for record in caplog.records)
+    line = measured_capacity(log)
+    assert line is not None
+    assert line.startswith("capacity: 1 utterances at once, measured in ")
+    assert "the talker needs" in line
+    assert measured_capacity("2026-11-28 INFO    voxgate: ready\n") is None
