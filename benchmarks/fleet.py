@@ -98,7 +98,7 @@ def measured_capacity(log: str) -> str | None:
 
 
 def capacity_changes(log: str) -> Sequence[str]:
-    """The last changes of the predicted capacity in a gateway's log, each with the stage that allows no more."""
+    """The last changes of the predicted capacity in a gateway's log, each with what every stage needs."""
     return re.findall(r"capacity: \d+ utterances at once instead of .*", log)[-_CAPACITY_LINES:]
 
 

@@ -12,7 +12,7 @@ import bisect
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from voxgate.codecs.pcm import FRAME_MS
@@ -129,19 +129,15 @@ class Capacity:
         return RECOVERING
 
     def _report(self, cause: str, before: int) -> None:
-        """Counts and logs a change, with the stage that allows no more."""
+        """Counts and logs a change, with what every stage needs, and of a fall with the steps that it follows from."""
         self.changes[cause] += 1
-        # What a fall avoids, and what a rise allows.
-        utterances = max(before, self._utterances)
-        share, name = max(self._shares(utterances))
         log.info(
-            "capacity: %d utterances at once instead of %d, %s: with %d the %s needs %d %% of the time of a frame",
+            "capacity: %d utterances at once instead of %d, %s: %s",
             self._utterances,
             before,
             cause.replace("_", " "),
-            utterances,
-            name,
-            round(100 * share),
+            # What a fall avoids, and what a rise allows.
+            self.explain(max(before, self._utterances), steps=cause == STEPS_SLOWER),
         )
 
     def utilisation(self, utterances: int, now_s: float) -> float:
@@ -160,20 +156,18 @@ class Capacity:
             self._overloaded, self._contradicted_s = over, None
         return self._overloaded
 
-    def explain(self, utterances: int) -> str:
-        """Says for a log which share of a frame's time each stage needs, and from which steps that follows."""
-        return "; ".join(
-            f"the {stage.name} needs {100 * stage.utilisation(curve, utterances):.0f} % of a frame's time ({curve})"
-            for stage, curve in zip(self.stages, self._curves, strict=True)
-        )
+    def explain(self, utterances: int, *, steps: bool) -> str:
+        """Says for a log which share of a frame's time each stage needs, and with `steps` from which that follows."""
+
+        def needs(stage: Stage, curve: LatencyCurve) -> str:
+            share = f"the {stage.name} needs {100 * stage.utilisation(curve, utterances):.0f} % of a frame's time"
+            return f"{share} ({curve})" if steps else share
+
+        return f"with {utterances} {'; '.join(map(needs, self.stages, self._curves))}"
 
     def _utilisation(self, utterances: int) -> float:
-        return max((share for share, _ in self._shares(utterances)), default=0.0)
-
-    def _shares(self, utterances: int) -> Iterator[tuple[float, str]]:
-        """Yields the share of a frame's time that each stage needs, and its name."""
-        for stage, curve in zip(self.stages, self._curves, strict=True):
-            yield stage.utilisation(curve, utterances), stage.name
+        stages = zip(self.stages, self._curves, strict=True)
+        return max((stage.utilisation(curve, utterances) for stage, curve in stages), default=0.0)
 
     def _largest(self, limit: float) -> int:
         """Returns the most utterances, 1 to `slots`, whose utilisation (which rises with them) is within `limit`."""
@@ -227,9 +221,8 @@ async def calibrate(capacity: Capacity, slots: int, open_speech: Callable[[int],
     finally:
         capacity.following = True
     found = capacity.utterances(loop.time())
-    log.info(
-        "capacity: %d utterances at once, measured in %.1f s: %s", found, loop.time() - began_s, capacity.explain(found)
-    )
+    took_s, reason = loop.time() - began_s, capacity.explain(found, steps=True)
+    log.info("capacity: %d utterances at once, measured in %.1f s: %s", found, took_s, reason)
 
 
 async def _speak_together(speeches: Sequence[Speech]) -> None:

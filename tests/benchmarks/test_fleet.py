@@ -148,7 +148,9 @@ def test_report_has_the_last_changes_of_the_capacity(caplog: pytest.LogCaptureFi
     changes = capacity_changes(log)
     assert len(changes) == 3
     assert changes[-1].startswith(f"capacity: {capacity.utterances(5.0)} utterances at once instead of")
-    assert "steps slower" in changes[-1]
+    assert "steps slower: with " in changes[-1]
+    assert "the talker needs " in changes[-1]
+    assert " ms for 100" in changes[-1]
 
 
 def test_report_says_from_which_steps_the_capacity_at_the_start_follows(caplog: pytest.LogCaptureFixture) -> None:
