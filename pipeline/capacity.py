@@ -175,7 +175,7 @@ class Capacity:
 
 
 CALIBRATION_FRAMES = 16
-"""Most frames of each utterance of a calibration: more than what is generated ahead before playback begins."""
+"""Most frames of each utterance of a calibration: twice as many as a GPU's generate by default before any is heard."""
 MAX_DOUBLING, MAX_QUADRUPLING = 16, 256
 """Utterances at once from which every second doubling is left out, because each is as much work as all before it, and
 from which all but the last are."""
@@ -229,33 +229,41 @@ async def _speak_together(speeches: Sequence[Speech]) -> None:
     """Speaks all; none continues beyond what is generated ahead before each has its first audio.
 
     Prompts of many utterances take longer to read than their first frames: without that, the first ones would end
-    before the last ones begin, and no step would have nearly as many rows as there are utterances.
+    before the last ones begin, and no step would have nearly as many rows as there are utterances. Where credit goes
+    to one group of the utterances after the other, steps begin with the rows of one group.
     """
     silent = len(speeches)
 
-    def begun() -> None:
+    def on_begun() -> None:
         nonlocal silent
         silent -= 1
         if silent == 0:
             for speech in speeches:
                 speech.advance(_ALL_HEARD_FRAMES)
 
-    await asyncio.gather(*(_speak(speech, begun) for speech in speeches))
+    speaking = [asyncio.create_task(_speak(speech, on_begun)) for speech in speeches]
+    try:
+        await asyncio.gather(*speaking)
+    finally:
+        # Behind a failure the others may wait for the first audio of one that has none.
+        for task in speaking:
+            task.cancel()
+        await asyncio.wait(speaking)
 
 
-async def _speak(speech: Speech, begun: Callable[[], None]) -> None:
-    """Speaks one utterance; `begun` is called once, with its first audio or when it ends without."""
-    silent = True
+async def _speak(speech: Speech, on_begun: Callable[[], None]) -> None:
+    """Speaks one utterance; `on_begun` is called once, with its first audio or when it ends without."""
+    has_begun = False
     try:
         speech.push_text(_TEXT)
         speech.end()
         async for _ in speech:
-            if silent:
-                silent = False
-                begun()
+            if not has_begun:
+                has_begun = True
+                on_begun()
             if speech.lost:
                 raise EngineLost("the engine was lost while its capacity was measured")
     finally:
-        if silent:
-            begun()
         await speech.aclose()
+        if not has_begun:
+            on_begun()

@@ -30,7 +30,7 @@ _MIN_FRESH_SAMPLES = 5
 """Fewer fresh samples than this are not used."""
 _LARGE_BATCH = 512
 """Beyond it fewer samples than `_MIN_FRESH_SAMPLES` are no baseline: those steps are made while the many utterances of
-a calibration begin and end, and take as long as that."""
+a calibration begin and end, in groups, and take as long as that."""
 FRESH_S = 20.0
 """Age from which a sample no longer describes what a step takes now."""
 

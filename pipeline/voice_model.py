@@ -74,7 +74,8 @@ GPU_INITIAL_BURST_MS = 640
 """Initial burst on a GPU unless set: a step takes far less than its 80 ms of audio, so little is enough to begin."""
 
 GPU_PREFILLED_PROMPTS = 32
-"""Prefilled prompts on a GPU unless set: about as many utterances as can begin within 50 ms."""
+"""Prefilled prompts on a GPU unless set: more utterances than begin in the 50 ms after which those used are replaced
+where few are left."""
 
 UNPACED_LOOKAHEAD_FACTOR = 2
 """Factor of the lookahead of unpaced speech on a GPU. Steps of many utterances cost less per frame, and the time until

@@ -155,6 +155,8 @@ class PrefilledPromptPool:
         if (row := self._find_ready(newest)) is None:
             return None
         row.state = _State.RESERVED
+        if self._refill is not None:
+            self._schedule_refill()
         return row.number
 
     def take_over(self, number: int) -> asyncio.Task[int] | None:
@@ -225,9 +227,9 @@ class PrefilledPromptPool:
 
         Reserved rows are spare, because their utterances have not begun, but other utterances cannot claim them.
         """
-        free = [row.prefix for row in self._rows.values() if row.state in (_State.COMPUTING, _State.READY)]
+        claimable = [row.prefix for row in self._rows.values() if row.state in (_State.COMPUTING, _State.READY)]
         reserved = sum(row.state is _State.RESERVED for row in self._rows.values())
-        return 2 * (len(free) + reserved) <= len(self._rows) or self._recent[-1] not in free
+        return 2 * (len(claimable) + reserved) <= len(self._rows) or self._recent[-1] not in claimable
 
     def _fill(self) -> None:
         self._refill = None

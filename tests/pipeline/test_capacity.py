@@ -316,7 +316,7 @@ def test_calibration_ends_at_the_slots() -> None:
     run(scene())
 
 
-def test_calibration_leaves_rungs_out_where_there_are_many_slots() -> None:
+def test_calibration_leaves_sizes_out_where_there_are_many_slots() -> None:
     async def scene() -> None:
         voice = Voice(lambda n: 0.00005 * n, slots=1600)
         assert await voice.calibrate() == pytest.approx(0.9 * 0.08 / 0.00005, rel=0.01)
@@ -372,6 +372,31 @@ def test_calibration_has_all_utterances_in_one_step_although_prompts_are_read_in
         voice = LateVoice(slots=64)
         await voice.calibrate()
         assert voice.most_stepping == 64
+
+    run(scene())
+
+
+def test_failure_closes_utterances_that_wait_for_the_first_audio_of_others() -> None:
+    """One never has audio, one fails, and two wait for both; an engine that still runs would lack their slots."""
+
+    async def scene() -> None:
+        voice = LateVoice(slots=4)
+
+        def open_speech(max_frames: int) -> ToneSpeech:
+            speech = voice.open(max_frames)
+            assert isinstance(speech, LateSpeech)
+            opened.append(speech)
+            if len(opened) == 5:  # behind the first one alone, one, and two at once
+                speech.ready_s = 10**6
+            if len(opened) == 6:
+                speech.lose(UnsupportedOption("this model needs instructions"))
+            return speech
+
+        opened: list[LateSpeech] = []
+        await calibrate(voice.capacity, voice.slots, open_speech)
+        assert len(opened) == 8
+        assert all(speech.closed for speech in opened)
+        assert len(asyncio.all_tasks()) == 1
 
     run(scene())
 

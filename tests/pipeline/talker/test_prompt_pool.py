@@ -342,3 +342,25 @@ def test_reserved_rows_are_spare_until_they_are_claimed() -> None:
         assert engine.reading == [12, 13, 14]
 
     run(scene())
+
+
+def test_refill_becomes_urgent_when_the_last_row_of_the_newest_prefix_is_reserved() -> None:
+    async def scene() -> None:
+        engine = await ready_engine(8)
+        engine.make_first_frame(0, 7)
+        await engine.begin(1, 6)
+        for row in engine.aborted:
+            engine.pool.on_report(row)
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        engine.read_all()
+        engine.make_first_frame(2, 6)
+        assert engine.pool.ready == 7
+        while engine.pool.reserve() is not None:
+            pass
+        assert engine.pool.ready > 0, "rows of the other prefix"
+        await asyncio.sleep(0.9 * URGENT_REFILL_DELAY_S)
+        assert not engine.reading
+        await asyncio.sleep(0.2 * URGENT_REFILL_DELAY_S)
+        assert engine.reading
+
+    run(scene())
