@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 from voxgate.pipeline.errors import BadMessage
 from voxgate.pipeline.interface import Prosody, SpeechRequest, TextLayout
 
-from .parsing import Count, MessageId, StrictMessage, UtteranceId, first_error, quoted_path
+from .parsing import Count, MessageId, StrictMessage, UtteranceId, first_error, quoted_path, without_halves
 from .resumption import CheckpointParts, ClientProgress, Received, Resume
 from .start_fields import DEFAULT_MARKUP, StartOptions, Traceparent
 
@@ -179,7 +179,7 @@ _CLIENT_MESSAGE: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessag
 def parse_message(text: str) -> ClientMessage:
     """Parses one client message. Raises BadMessage, whose `param` is the path of the first invalid field."""
     try:
-        return _CLIENT_MESSAGE.validate_json(text)
+        return _CLIENT_MESSAGE.validate_json(without_halves(text))
     except ValidationError as invalid:
         reason, path, kind = first_error(invalid)
     if kind in ("union_tag_invalid", "union_tag_not_found"):

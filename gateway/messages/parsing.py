@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 from voxgate.pipeline.errors import BadMessage
+from voxgate.pipeline.text.sanitize import join_halves, stand_in
 
 from ..errors import QUOTED_CHARACTERS
 
-UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-MessageId = Annotated[str, StringConstraints(max_length=128)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+def _has_no_half(text: str) -> str:
+    if join_halves(text) != text:
+        raise PydanticCustomError("half_pair", "must not contain half of a surrogate pair")
+    return text
+
+
+Whole = AfterValidator(_has_no_half)
+"""Of a string that is repeated to the client, or compared: it has no stand-in for half of a surrogate pair."""
+UtteranceId = Annotated[str, StringConstraints(min_length=1, max_length=64), Whole]
+MessageId = Annotated[str, StringConstraints(max_length=128), Whole]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=128), Whole]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """An integer that JavaScript represents exactly."""
 
@@ -61,7 +73,7 @@ def read_id(text: str, name: str) -> str | None:
 
 def _read_fields(text: str) -> dict[str, Any]:
     try:
-        fields = pydantic_core.from_json(text, allow_partial=True)
+        fields = pydantic_core.from_json(without_halves(text), allow_partial=True)
     except ValueError:
         return {}
     return fields if isinstance(fields, dict) else {}
@@ -74,11 +86,34 @@ def _valid(adapter: TypeAdapter[str], value: object) -> str | None:
         return None
 
 
+_ESCAPE = re.compile(
+    r"""\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u(?P<half>[dD][89a-fA-F][0-9a-fA-F]{2})|.)""",
+    re.DOTALL,
+)
+"""An escape in JSON: a whole surrogate pair, half of one, or another."""
+
+
+def without_halves(payload: str) -> str:
+    """Returns JSON whose escaped halves of surrogate pairs are characters that stand for them (`PRIVATE_HALVES`).
+
+    A client that divides text between UTF-16 units sends such halves, each in a message of its own; the parser of JSON
+    refuses them. Where the text is read, they are joined.
+    """
+    if "\\u" not in payload:
+        return payload
+    return _ESCAPE.sub(lambda escape: stand_in(int(half, 16)) if (half := escape["half"]) else escape[0], payload)
+
+
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse_json(model: type[Model], payload: str | bytes) -> Model:
     """Parses one JSON object. Raises BadMessage, whose `param` is the path of the first invalid field."""
+    if isinstance(payload, str):
+        payload = without_halves(payload)
+    elif b"\\u" in payload:
+        # Bytes that are not UTF-8 stay as they are: the parser refuses them.
+        payload = without_halves(payload.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     try:
         return model.model_validate_json(payload)
     except ValidationError as invalid:

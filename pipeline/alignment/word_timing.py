@@ -15,6 +15,7 @@ import numpy as np
 from voxgate.codecs.pcm import Pcm
 
 from ..interface import WordTime
+from ..text.sanitize import join_halves
 from .aligner import ForcedAligner
 from .coarse import CoarseScorer
 from .scorer import HOP_MS, AcousticScorer, Codes, Features
@@ -242,7 +243,8 @@ class WordAligner:
     def _append_time(self, span: tuple[int, int]) -> None:
         word = self._words[len(self._times)]
         begin_ms = max(self._ms(span[0]), self._times[-1].end_ms if self._times else 0)
-        self._times.append(WordTime(word.text, word.start, word.end, begin_ms, max(begin_ms, self._ms(span[1]))))
+        text, end_ms = join_halves(word.text), max(begin_ms, self._ms(span[1]))
+        self._times.append(WordTime(text, word.start, word.end, begin_ms, end_ms))
 
     def _ms(self, hop: int) -> int:
         """Time in the utterance of a hop counted from the segment's start."""

@@ -14,16 +14,22 @@ MAX_MARKS = 16
 MAX_RUN = 512
 """Letters, digits, blanks or other characters in a row: a run may be one piece, which the tokenizer holds back."""
 
+PRIVATE_HALVES = 0x10F000
+"""Private-use characters from here on stand for the 2,048 surrogate halves, in their order: text that is to be encoded
+as UTF-8 on its way here cannot contain halves themselves."""
+
+_FIRST_HALF, _HALVES = 0xD800, 0x800
 _REPLACEMENT = "\ufffd"
 
 
 class Sanitizer:
     """Cleans one text from fragments; the output does not depend on how the text is split.
 
-    Surrogate halves are joined across fragments; a half without the other becomes U+FFFD. Control characters are
-    dropped, except that those which are white space become blanks. A written control token, such as `<|im_end|>`,
-    becomes a blank; a suffix that could become one is held back. Leading white space is dropped, or held back until a
-    character follows, and runs of more than `MAX_RUN` characters of one kind are split.
+    Surrogate halves, or the characters that stand for them, are joined across fragments; a half without the other
+    becomes U+FFFD. Control characters are dropped, except that those which are white space become blanks. A written
+    control token, such as `<|im_end|>`, becomes a blank; a suffix that could become one is held back. Leading white
+    space is dropped, or held back until a character follows, and runs of more than `MAX_RUN` characters of one kind are
+    split.
     """
 
     def __init__(self, control_tokens: Iterable[str], *, trim: bool = True) -> None:
@@ -51,7 +57,7 @@ class Sanitizer:
         if self._is_plain(fragment):
             self._take_plain(fragment)
             return self._out.take()
-        for char in fragment:
+        for char in map(_half, fragment):
             self._read += 1
             if self._high:
                 if "\udc00" <= char <= "\udfff":
@@ -175,6 +181,24 @@ class Sanitizer:
             self._leading.clear()
         elif not self._trim:
             self._leading.append((char, end))
+
+
+def stand_in(half: int) -> str:
+    """Returns the private-use character for a surrogate half, 0xD800 to 0xDFFF."""
+    return chr(PRIVATE_HALVES + half - _FIRST_HALF)
+
+
+def join_halves(text: str) -> str:
+    """Returns the text with pairs of stand-ins as the characters that they make, and others as U+FFFD."""
+    if text.isascii() or not any(PRIVATE_HALVES <= ord(char) < PRIVATE_HALVES + _HALVES for char in text):
+        return text
+    return "".join(map(_half, text)).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _half(char: str) -> str:
+    """Returns the surrogate half that a character stands for; another character as it is."""
+    number = ord(char) - PRIVATE_HALVES
+    return chr(_FIRST_HALF + number) if 0 <= number < _HALVES else char
 
 
 def _kind(char: str) -> str:

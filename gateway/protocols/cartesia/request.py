@@ -20,7 +20,7 @@ from voxgate.pipeline.errors import (
 
 from ...errors import KeyLimit, TooManyUtterances
 from ...messages.client import Start
-from ...messages.parsing import Count
+from ...messages.parsing import Count, MessageId
 from ...messages.server import WordFields
 from ...messages.start_fields import FormatFields
 from ...session.utterance_factory import UtteranceFactory
@@ -103,7 +103,7 @@ class SpeechOptions(BaseModel):
     speed: Literal["slow", "normal", "fast"] | None = None
     generation_config: GenerationConfig | None = None
     pronunciation_dict_id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    context_id: str | None = Field(None, max_length=128)
+    context_id: MessageId | None = None
 
 
 @dataclass(frozen=True, slots=True)

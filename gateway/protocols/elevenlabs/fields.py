@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...messages.parsing import MessageId
 from ...messages.start_fields import MAX_DICTIONARIES
 from ..catalog import read_speed
 
@@ -53,7 +54,7 @@ class ElevenLabsMessage(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     text: str | None = None
-    context_id: str | None = Field(None, max_length=128)
+    context_id: MessageId | None = None
     voice_settings: VoiceSettings | None = None
     flush: bool | None = None
     close_context: bool | None = None

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from voxgate.codecs.format import OutputFormat
 from voxgate.gateway.errors import QUOTED_CHARACTERS
-from voxgate.gateway.messages.client import Start, parse_message
+from voxgate.gateway.messages.client import Start, Text, parse_message
+from voxgate.gateway.messages.parsing import MessageReference, parse_json, read_reference
 from voxgate.pipeline.errors import BadMessage
 from voxgate.pipeline.interface import TextLayout
+from voxgate.pipeline.text.sanitize import stand_in
 
 START = {"type": "start", "utterance": "a"}
 
@@ -83,7 +85,8 @@ BAD: list[tuple[str, str | None]] = [
     ('{"type":"start","utterance":"a","sampling":{"max_frames":0}}', "sampling.max_frames"),
     ('{"type":"text","utterance":"a"}', "text"),
     ('{"type":"text","utterance":"a","text":null}', "text"),
-    ('{"type":"text","utterance":"a","text":"\\ud800"}', None),
+    ('{"type":"text","utterance":"\\ud800","text":"a"}', "utterance"),
+    ('{"type":"text","utterance":"a","text":"b","id":"\\ude00"}', "id"),
     ('{"type":"interrupt","utterance":"a","played_ms":-1}', "played_ms"),
     ('{"type":"interrupt","utterance":"a","played_ms":1e400}', "played_ms"),
     ('{"type":"ack","utterance":"a"}', "played_samples"),
@@ -192,3 +195,35 @@ def test_client_overrides_the_default_of_normalise() -> None:
     for wanted in (False, True):
         asked = Start(type="start", utterance="a", normalise=wanted)
         assert [asked.request("v", normalise=default).normalise for default in (False, True)] == [wanted, wanted]
+
+
+@pytest.mark.parametrize(
+    ("escaped", "text"),
+    [
+        (r"a \ud83d", f"a {stand_in(0xD83D)}"),
+        (r"\uDE00 b", f"{stand_in(0xDE00)} b"),
+        (r"\ude00\ud83d", f"{stand_in(0xDE00)}{stand_in(0xD83D)}"),
+        (r"\ud83d\ud83d\ude00", f"{stand_in(0xD83D)}\U0001f600"),
+        (r"\ud83d\u0041", f"{stand_in(0xD83D)}A"),
+        (r"\ud83d\ude00 \\ud83d \u00e4\n", "\U0001f600 \\ud83d ä\n"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_text(escaped: str, text: str) -> None:
+    """As a client escapes it that divides text between UTF-16 units."""
+    payload = f'{{"type": "text", "utterance": "u", "id": "7", "text": "{escaped}"}}'
+    message = parse_message(payload)
+    assert isinstance(message, Text)
+    assert message.text == text
+    assert parse_json(Text, payload).text == parse_json(Text, payload.encode()).text == text
+
+
+def test_refused_message_with_half_of_a_surrogate_pair_is_still_named() -> None:
+    payload = r'{"type": "text", "utterance": "u", "id": "7", "text": "\ud83d", "more": 1}'
+    with pytest.raises(BadMessage, match="Extra inputs"):
+        parse_message(payload)
+    assert read_reference(payload) == MessageReference("u", "7")
+
+
+def test_body_that_is_not_utf_8_is_refused() -> None:
+    with pytest.raises(BadMessage, match="JSON"):
+        parse_json(Text, rb'{"type": "text", "utterance": "u", "text": "\ud83d ' + b"\xff" + b'"}')

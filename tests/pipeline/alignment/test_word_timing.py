@@ -15,6 +15,7 @@ from voxgate.pipeline.alignment.coarse import CoarseScorer
 from voxgate.pipeline.alignment.scorer import HOP_MS, Costs, Features
 from voxgate.pipeline.alignment.word_timing import WordAligner
 from voxgate.pipeline.interface import WordTime
+from voxgate.pipeline.text.sanitize import stand_in
 
 
 def aligner_for(source: str, pace: float = 1.0) -> WordAligner:
@@ -111,6 +112,12 @@ def test_word_that_may_still_grow_is_not_emitted() -> None:
     aligner.push_text("hello world ", 12)
     aligner.push_audio(np.concatenate([spoken("ld")[0], silence(600)]))
     assert [(word.text, word.start, word.end) for word in aligner.take_words()] == [("world", 6, 11)]
+
+
+def test_word_has_the_character_of_two_halves() -> None:
+    source = f"so{stand_in(0xD83D)}{stand_in(0xDE00)} nice"
+    found = times(source, silence(400))
+    assert [(word.text, word.start, word.end) for word in found] == [("so\U0001f600", 0, 4), ("nice", 5, 9)]
 
 
 def test_uncommitted_text_is_not_aligned() -> None:

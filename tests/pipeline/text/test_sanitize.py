@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from voxgate.pipeline.text.sanitize import MAX_MARKS, MAX_RUN, Sanitizer
+from voxgate.pipeline.text.sanitize import MAX_MARKS, MAX_RUN, Sanitizer, join_halves, stand_in
 
 TOKENS = ("<|im_end|>", "<|im_start|>", "<tts_pad>")
 
@@ -132,3 +132,19 @@ def test_shortcut_for_plain_fragments_changes_nothing() -> None:
             fragment = "".join(rng.choices(rng.choice((parts, longer)), k=rng.randrange(1, 6)))
             assert quick.push(fragment) == slow.push(fragment)
         assert quick.flush() == slow.flush()
+
+
+def test_stand_ins_of_halves_are_joined_as_halves_are() -> None:
+    high, low = stand_in(0xD83D), stand_in(0xDE00)
+    assert f"{high}{low}".encode(), "UTF-8 has them"
+    assert clean(f"a {high}", f"{low} b") == clean("a \U0001f600 b")
+    assert clean(f"a {high} b") == clean("a \ufffd b")
+    assert clean(f"{low} b {high}") == "\ufffd b \ufffd"
+    assert clean(f"a {high}", "\ude00 b") == clean("a \U0001f600 b"), "whichever of the two stands for itself"
+
+
+def test_text_to_read_has_the_characters_of_stand_ins() -> None:
+    high, low = stand_in(0xD83D), stand_in(0xDE00)
+    assert join_halves(f"ä{high}{low}b") == "ä\U0001f600b"
+    assert join_halves(f"{low}{high}") == "\ufffd\ufffd"
+    assert join_halves(unchanged := "\U0010efff\U0010f800 ä") == unchanged
