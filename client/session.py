@@ -53,8 +53,8 @@ async def connect(
     needed for certificates that the system does not trust:
     `ssl.create_default_context(cafile="own.pem")`. With `resume`, a connection that is lost without a close is
     replaced, if the gateway offers it; utterances go on without a gap. Raises Unreachable, Refused, SessionLost,
-    ProtocolViolation, and ValueError for a malformed address. Leaving the block, also by cancellation, closes the
-    connection.
+    ProtocolViolation, and ValueError for a malformed address and for a key or headers that no request can carry.
+    Leaving the block, also by cancellation, closes the connection.
     """
     connector = Connector(url, key, headers, tls, auth_message)
     wire = await connector.open(NEW_SESSION if resume else None, open_timeout_s)

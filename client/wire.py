@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ MAX_MESSAGE_BYTES = 1 << 20
 """Larger messages of the gateway close the connection."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 """Hosts that are never reached through the proxy named in the environment."""
+HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
+"""What HTTP can carry as the value of a header."""
 NO_PONG = 1011
 """Close code of a side that got no answer to a ping."""
 
@@ -83,6 +86,16 @@ class Connector:
     headers: Mapping[str, str] | None = None
     tls: ssl.SSLContext | None = None
     auth_message: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a key or header that no request can carry, without its value, which may be secret."""
+        if self.key and not self.auth_message and not (self.key.isascii() and self.key.isprintable()):
+            raise ValueError("key must have printable ASCII characters only; others need auth_message=True")
+        for name, value in (self.headers or {}).items():
+            if not HEADER_VALUE.fullmatch(value):
+                raise ValueError(
+                    f"value of header {name!r} must have Latin-1 characters, none of them control characters"
+                )
 
     @property
     def key_in_message(self) -> str | None:

@@ -56,6 +56,13 @@ def test_retries_end_after_the_maximum_time() -> None:
     assert NO_RETRY.delay_s(UNREACHABLE, 1, 0, 0.0) is None
 
 
+async def test_key_that_no_header_can_carry_is_not_retried() -> None:
+    async with Client("ws://127.0.0.1:9", retry=Retry(max_elapsed_s=600), key="vg_…") as client:
+        with pytest.raises(ValueError, match="key must have printable ASCII"):
+            async with client.utterance():
+                pass
+
+
 NO_DELAY = Retry(max_elapsed_s=5, initial_delay_s=0)
 
 

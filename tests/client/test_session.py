@@ -95,6 +95,23 @@ async def test_unreachable_address_is_reported() -> None:
             pass
 
 
+@pytest.mark.parametrize("secret", ["vg_secret\n", "vg_\x00secret", "vg_secret…", "vg_secreté"])
+async def test_key_that_no_header_can_carry_is_refused_without_its_value(gateway: FakeGateway, secret: str) -> None:
+    with pytest.raises(ValueError, match="key must have printable ASCII") as refused:
+        async with connect(gateway.url, key=secret):
+            pass
+    assert "secret" not in str(refused.value)
+    async with connect(gateway.url, key=secret, auth_message=True) as session:
+        assert session.info.session == "s1"
+
+
+async def test_header_that_no_request_can_carry_is_refused_without_its_value(gateway: FakeGateway) -> None:
+    with pytest.raises(ValueError, match="value of header 'X-Tenant'") as refused:
+        async with connect(gateway.url, headers={"X-Tenant": "secret\r\n"}):
+            pass
+    assert "secret" not in str(refused.value)
+
+
 async def test_other_protocol_version_is_refused(gateway: FakeGateway) -> None:
     gateway.greeting = GREETING | {"protocol": 2}
     with pytest.raises(ProtocolViolation, match="gateway has 2"):
