@@ -49,9 +49,15 @@ _RAW = {"linear16": "pcm", "mulaw": "mulaw", "alaw": "alaw"}
 """Native codecs by Deepgram's `encoding` on sockets."""
 _DEFAULT_RATES = {"linear16": 24_000, "mulaw": 8000, "alaw": 8000, "mp3": 22_050, "opus": 48_000, "flac": 24_000}
 _DEFAULT_BIT_RATES = {"mp3": 48_000, "opus": 32_000}
-_IN_WAV = {"linear16": "wav", "mulaw": "wav_mulaw", "alaw": "wav_alaw"}
-"""Native codecs by `encoding` with `container=wav`, which a `POST` gets unless it asks for another."""
-_COMPRESSED = {"mp3": "mp3", "opus": "ogg_opus", "flac": "flac"}
+_CONTAINERS: Mapping[str, Mapping[str, str]] = {
+    "linear16": {"wav": "wav", "none": "pcm"},
+    "mulaw": {"wav": "wav_mulaw", "none": "mulaw"},
+    "alaw": {"wav": "wav_alaw", "none": "alaw"},
+    "mp3": {"none": "mp3"},
+    "opus": {"ogg": "ogg_opus"},
+    "flac": {"none": "flac"},
+}
+"""Native codecs of a `POST` by `encoding` and `container`; the first container is the default."""
 _HEADER_CHARACTERS = 300
 """Characters of a refusal's reason in its header."""
 
@@ -79,16 +85,20 @@ def read_options(request: EndpointRequest, factory: UtteranceFactory) -> Deepgra
     encoding = request.query.get("encoding", "linear16")
     if encoding not in _RAW:
         raise UnsupportedFormat(f"encoding must be one of {', '.join(_RAW)}", param="encoding")
+    if request.query.get("container", "none") != "none":
+        raise UnsupportedFormat("container must be none on a socket", param="container")
     return _options(request.query, factory, encoding, _RAW[encoding])
 
 
 def read_http_options(query: Mapping[str, str], factory: UtteranceFactory) -> DeepgramOptions:
     """The options of a `POST`, which may have containers. Raises the same as `read_options`."""
     encoding = query.get("encoding", "mp3")
-    codecs = (_IN_WAV if query.get("container", "wav") == "wav" else _RAW) | _COMPRESSED
-    if encoding not in codecs:
-        raise UnsupportedFormat(f"encoding must be one of {', '.join(codecs)}", param="encoding")
-    return _options(query, factory, encoding, codecs[encoding])
+    if (codecs := _CONTAINERS.get(encoding)) is None:
+        raise UnsupportedFormat(f"encoding must be one of {', '.join(_CONTAINERS)}", param="encoding")
+    container = query.get("container", next(iter(codecs)))
+    if container not in codecs:
+        raise UnsupportedFormat(f"container of {encoding} must be {' or '.join(codecs)}", param="container")
+    return _options(query, factory, encoding, codecs[container])
 
 
 def _options(query: Mapping[str, str], factory: UtteranceFactory, encoding: str, codec: str) -> DeepgramOptions:

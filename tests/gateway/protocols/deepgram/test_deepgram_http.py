@@ -47,6 +47,8 @@ async def test_text_is_spoken(client: aiohttp.ClientSession, version: int) -> No
         ("encoding=alaw&container=wav", "audio/wav"),
         ("encoding=mulaw&container=none", "audio/basic"),
         ("encoding=flac", "audio/flac"),
+        ("encoding=opus&container=ogg", "audio/ogg"),
+        ("container=none", "audio/mpeg"),
     ],
 )
 async def test_encodings(client: aiohttp.ClientSession, query: str, content_type: str) -> None:
@@ -56,6 +58,25 @@ async def test_encodings(client: aiohttp.ClientSession, query: str, content_type
     ):
         assert (answer.status, answer.content_type) == (200, content_type)
         assert len(await answer.read()) > 1000
+
+
+@pytest.mark.parametrize(
+    ("query", "containers"),
+    [
+        ("encoding=linear16&container=ogg", "wav or none"),
+        ("encoding=mulaw&container=", "wav or none"),
+        ("encoding=opus&container=none", "ogg"),
+        ("encoding=flac&container=ogg", "none"),
+        ("container=wav", "none"),
+    ],
+)
+async def test_container_that_the_encoding_does_not_have_is_refused(
+    client: aiohttp.ClientSession, query: str, containers: str
+) -> None:
+    async with gateway() as served, client.post(url(served, query), json={"text": TEXT}) as answer:
+        assert answer.status == 400
+        assert answer.headers["dg-error"].endswith(f"must be {containers}")
+        assert (await answer.json())["err_code"] == "UNSUPPORTED_FORMAT"
 
 
 async def test_refusals_have_deepgrams_shape(client: aiohttp.ClientSession) -> None:
@@ -82,7 +103,12 @@ async def test_refused_handshake_names_the_reason() -> None:
                 pass
         assert unknown.value.response.status_code == 400
         assert "ada" in unknown.value.response.headers["dg-error"]
-        async with connect(f"{address}/v2/speak"):
+        with pytest.raises(InvalidStatus) as contained:
+            async with connect(f"{address}/v1/speak?container=wav"):
+                pass
+        assert contained.value.response.status_code == 400
+        assert contained.value.response.headers["dg-error"] == "container must be none on a socket"
+        async with connect(f"{address}/v2/speak?container=none"):
             with pytest.raises(InvalidStatus) as full:
                 async with connect(f"{address}/v1/speak"):
                     pass
