@@ -117,10 +117,28 @@ def parse_json(model: type[Model], payload: str | bytes) -> Model:
     try:
         return model.model_validate_json(payload)
     except ValidationError as invalid:
-        reason, path, _ = first_error(invalid)
-    param = quoted_path(path)
+        reason, path, kind = first_error(invalid)
+    param = quoted_path(_without_union_tags(path, kind, payload))
     message = f"{param}: {reason}" if param else reason
     raise BadMessage(message[:QUOTED_CHARACTERS], param=param)
+
+
+def _without_union_tags(path: Sequence[int | str], kind: str, payload: str | bytes) -> Sequence[int | str]:
+    """Returns the steps of `path` that are in the payload; others name the members of a union.
+
+    Of an error of the kind `missing`, the last step is a field that is not in the payload.
+    """
+    value = pydantic_core.from_json(payload) if path else None
+    steps: list[int | str] = []
+    for place, step in enumerate(path, 1):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and isinstance(step, int):
+            value = value[step] if step < len(value) else None  # else of an earlier field of the same name
+        elif not (kind == "missing" and place == len(path)):
+            continue
+        steps.append(step)
+    return steps
 
 
 def first_error(invalid: ValidationError) -> tuple[str, tuple[int | str, ...], str]:

@@ -19,7 +19,7 @@ from ..messages.server import DoneMessage
 from ..messages.start_fields import INSTRUCTIONS_CHARACTERS, FormatFields
 from ..session.outbox import AudioPacket
 from ..session.utterance_factory import UtteranceFactory
-from .catalog import MODEL, NATURAL_SPEED, model_document, read_speed
+from .catalog import MODEL, model_document, read_speed
 from .endpoint import DocumentEndpoint, EndpointRequest, SpeechEndpoint
 from .one_shot import ONE_SHOT_UTTERANCE, OneShotProtocol, ResponseBody
 from .payloads import base64_text, server_sent_event
@@ -35,6 +35,7 @@ FORMATS = {
     "pcm": OutputFormat("pcm", 24_000),
 }
 """Output formats by `response_format`."""
+_DEFAULT_FORMAT = "mp3"
 
 
 class _VoiceId(BaseModel):
@@ -44,7 +45,7 @@ class _VoiceId(BaseModel):
 class _OpenAIRequest(BaseModel):
     """The body. Without `voice`, a `model` that is the name of a voice names it, as LocalAI's clients do.
 
-    Any other `model` is accepted and ignored, because there is one.
+    Any other `model` is accepted and ignored, because there is one. Null stands for the default of a field.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -53,14 +54,15 @@ class _OpenAIRequest(BaseModel):
     model: str | None = None
     voice: str | _VoiceId | None = None
     instructions: Annotated[str, Field(max_length=INSTRUCTIONS_CHARACTERS)] | None = None
-    response_format: str = "mp3"
-    speed: Annotated[float, Field(allow_inf_nan=False)] = NATURAL_SPEED
-    stream_format: Literal["audio", "sse"] = "audio"
+    response_format: str | None = None
+    speed: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    stream_format: Literal["audio", "sse"] | None = None
 
 
 def _open(_: EndpointRequest, body: _OpenAIRequest, factory: UtteranceFactory) -> OneShotProtocol:
     """Raises UnknownVoice, UnsupportedFormat, UnsupportedOption, EngineNotReady."""
-    if (audio_format := FORMATS.get(body.response_format)) is None:
+    format_name = _DEFAULT_FORMAT if body.response_format is None else body.response_format
+    if (audio_format := FORMATS.get(format_name)) is None:
         raise UnsupportedFormat(f"response_format must be one of {', '.join(FORMATS)}", param="response_format")
     voice = factory.find_voice(_voice_name(body, factory))
     # Clients of OpenAI's send instructions whatever the voice, so that refusing them would refuse the client.

@@ -88,6 +88,18 @@ async def test_default_voice_speaks_without_a_voice(client: aiohttp.ClientSessio
     assert synthesizer.speeches[0].request.voice == synthesizer.default_voice
 
 
+async def test_null_stands_for_the_default(client: aiohttp.ClientSession) -> None:
+    optional = ("model", "voice", "instructions", "response_format", "speed", "stream_format")
+    synthesizer = ToneSynthesizer()
+    async with gateway(synthesizer, encoder=PacketEncoder) as served:
+        async with client.post(url(served), json={"input": TEXT, **dict.fromkeys(optional)}) as answer:
+            assert (answer.status, answer.content_type) == (200, "audio/mpeg")
+            nulls = await answer.read()
+        async with client.post(url(served), json={"input": TEXT}) as answer:
+            assert await answer.read() == nulls
+    assert synthesizer.speeches[0].request.voice == synthesizer.default_voice
+
+
 async def test_voices_can_be_objects_and_take_instructions(client: aiohttp.ClientSession) -> None:
     synthesizer = ToneSynthesizer()
     async with gateway(synthesizer) as served:
@@ -109,6 +121,9 @@ async def test_voices_can_be_objects_and_take_instructions(client: aiohttp.Clien
         ({"input": "x" * 5000}, "text_too_long", None),
         ({"speed": 4}, "unsupported_option", "speed"),
         ({"speed": "fast"}, "bad_message", "speed"),
+        ({"voice": 5}, "bad_message", "voice"),
+        ({"voice": {"id": 5}}, "bad_message", "voice"),
+        ({"response_format": ""}, "unsupported_format", "response_format"),
     ],
 )
 async def test_foreign_or_malformed_origins_are_refused(
