@@ -19,6 +19,7 @@ from voxgate.codecs.format import OutputFormat
 from voxgate.pipeline.errors import BadMessage, EmptyText, UnknownVoice, UnsupportedFormat, UnsupportedOption
 from voxgate.pipeline.interface import MarkupDialect
 
+from ...errors import UtteranceEnded
 from ...messages.client import End, Flush, Interrupt, Start, Text
 from ...messages.connection import CloseCode
 from ...messages.parsing import parse_json
@@ -392,6 +393,8 @@ class MultiStream(ElevenLabs):
 
     def _apply(self, context: ElevenLabsContext, incoming: ElevenLabsMessage) -> Iterable[ProtocolAction]:
         if context.closing:
+            if incoming.text and not incoming.text.isspace():
+                yield context.message(**error_fields(UtteranceEnded.code, "context_id names a context that is closed"))
             if incoming.close_context:
                 yield from self._stop(context)
             return

@@ -33,6 +33,27 @@ def test_sixth_context_is_refused_and_the_socket_stays() -> None:
     run(scene())
 
 
+def test_text_after_close_is_refused_and_the_text_before_it_is_spoken_to_its_end() -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as bench:
+            socket = bench.dial(MULTI)
+            socket.put(text=TEXT, context_id="a", flush=True)
+            socket.put(context_id="a", close_context=True)
+            for silent in ("", " "):
+                socket.put(text=silent, context_id="a")
+            socket.put(text="Too late.", context_id="a")
+            error = await socket.when(final("a", "utterance_ended"))
+            assert (error["code"], "closed" in error["message"]) == (1008, True)
+            await socket.when(final("a"))
+            assert heard(socket, "a") == s16le(tone_pcm(TEXT))
+            assert [m["error"] for m in socket.messages if m.get("error")] == ["utterance_ended"]
+            socket.put(text="Again.", context_id="a", flush=True)
+            socket.put(context_id="a", close_context=True)
+            await socket.when(final("a"), 2)
+
+    run(scene())
+
+
 def test_unused_context_times_out_and_releases_its_slot() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
