@@ -12,9 +12,9 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import Tensor
 
-from .export import VOCABULARY_TABLES
+from .export import END_FACTOR, HEAD, VOCABULARY_TABLES
 from .run_files import save_weights
-from .sizes import TRAINED_ROWS
+from .sizes import CODEC_EOS, TRAINED_ROWS
 
 Weights = dict[str, Tensor]
 
@@ -24,6 +24,7 @@ def checkpoint_weights(voice: Path) -> dict[str, Weights]:
     talker = _without("talker.", load_file(voice / "model.safetensors"))
     for name in VOCABULARY_TABLES:
         talker[name] = talker[name][:TRAINED_ROWS]
+    talker[HEAD][CODEC_EOS] /= END_FACTOR
     return {"talker": talker, "decoder": _without("decoder.", load_file(voice / "speech_tokenizer/model.safetensors"))}
 
 

@@ -23,13 +23,24 @@ from .sizes import DECODER, PREDICTOR, TALKER, LayerStackSize
 
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 """Files of the checkpoint that are written by hand: properties of the voices, and the licences."""
-VOCABULARY_TABLES = ("model.codec_embedding.weight", "codec_head.weight")
+HEAD = "codec_head.weight"
+VOCABULARY_TABLES = ("model.codec_embedding.weight", HEAD)
+END_FACTOR = 1.6
+"""Of the head's row for the end of speech. Without it 57 of 320 utterances of one to three words went on with noise up
+to their limit, with it 21; longer ones end up to four frames earlier, in the silence at their end. With 2.0 fewer go
+on, but sentences lose 1.7 frames at the mean instead of 0.8."""
 
 
 def published_talker(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The talker's tensors in float16 with the prefix `talker.`, the codec vocabulary padded with zeros."""
+    """The talker's tensors in float16 with the prefix `talker.`, the codec vocabulary padded with zeros.
+
+    The row of the head for the end of speech is multiplied by END_FACTOR.
+    """
     published = {}
     for name, value in state.items():
+        if name == HEAD:
+            value = value.clone()
+            value[sizes.CODEC_EOS] *= END_FACTOR
         if name in VOCABULARY_TABLES:
             spare = value.new_zeros(sizes.PUBLISHED_ROWS - len(value), value.shape[1])
             value = torch.cat([value, spare])

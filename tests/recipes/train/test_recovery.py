@@ -14,9 +14,9 @@ from train.codec.decoder import CodecDecoderNetwork
 from train.codec.mel_tokenizer import MelTokenizer
 from train.codec.recover_tokenizer import CodeLoss, decode_utterances, start_from_decoder
 from train.codec.train_decoder import start_from_tokenizer
-from train.export import export
+from train.export import END_FACTOR, HEAD, export, published_talker
 from train.run_files import load_weights, save_weights
-from train.sizes import CODEBOOKS
+from train.sizes import CODEBOOKS, CODEC_EOS
 from train.talker import spoken_codes
 from train.talker.model import TalkerNetwork
 
@@ -50,7 +50,19 @@ def test_checkpoint_taken_apart_is_what_was_exported(tmp_path):
 
     for name, state in weights.items():
         assert taken[name].keys() == state.keys()
-        assert all(torch.equal(taken[name][key], value.half()) for key, value in state.items())
+        # The row for the end of speech was multiplied and divided, and so rounded twice.
+        end = taken[name].pop(HEAD)[CODEC_EOS] if name == "talker" else None
+        assert all(torch.equal(value, state[key].half()) for key, value in taken[name].items())
+        if end is not None:
+            torch.testing.assert_close(end, state[HEAD][CODEC_EOS].half(), rtol=2e-3, atol=1e-6)
+
+
+def test_exported_end_of_speech_is_more_likely(tmp_path):
+    torch.manual_seed(0)
+    head = TalkerNetwork().state_dict()[HEAD]
+    published = published_talker({HEAD: head})["talker." + HEAD]
+    torch.testing.assert_close(published[CODEC_EOS], (END_FACTOR * head[CODEC_EOS]).half())
+    assert torch.equal(published[:CODEC_EOS], head[:CODEC_EOS].half())
 
 
 def test_utterances_are_decoded_each_without_history(decoder, monkeypatch):
