@@ -57,7 +57,7 @@ def test_checkpoint_taken_apart_is_what_was_exported(tmp_path):
             torch.testing.assert_close(end, state[HEAD][CODEC_EOS].half(), rtol=2e-3, atol=1e-6)
 
 
-def test_exported_end_of_speech_is_more_likely(tmp_path):
+def test_exported_end_of_speech_is_more_likely():
     torch.manual_seed(0)
     head = TalkerNetwork().state_dict()[HEAD]
     published = published_talker({HEAD: head})["talker." + HEAD]
