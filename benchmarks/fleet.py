@@ -66,10 +66,8 @@ async def one_gateway(
                 lines = log.read_text("utf-8", errors="replace").splitlines()[-_REPORT_LINES:]
                 reason = "timed out" if isinstance(failure, TimeoutError) else str(failure)
                 raise GatewayStartError("\n".join([f"the gateway did not start: {reason}", *lines])) from None
-            started = log.read_text("utf-8", errors="replace")
-            for line in (fast_paths(started), measured_capacity(started)):
-                if line is not None:
-                    _report(line)
+            if (line := fast_paths(log.read_text("utf-8", errors="replace"))) is not None:
+                _report(line)
             _report(f"capacity: {gateway.capacity} utterances at once at the start")
             yield gateway
         finally:
@@ -77,7 +75,9 @@ async def one_gateway(
                 process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await process.wait()
-            for line in capacity_changes(log.read_text("utf-8", errors="replace")):
+            # Only now: a gateway can be ready before its log has the line.
+            written = log.read_text("utf-8", errors="replace")
+            for line in (*measured_capacity(written), *capacity_changes(written)):
                 _report(line)
 
 
@@ -91,10 +91,9 @@ def fast_paths(log: str) -> str | None:
     return None if found is None else found.group()
 
 
-def measured_capacity(log: str) -> str | None:
-    """What a gateway's log says of its calibration, with the steps from which the capacity follows."""
-    found = re.search(r"capacity: \d+ utterances at once, measured in .*", log)
-    return None if found is None else found.group()
+def measured_capacity(log: str) -> Sequence[str]:
+    """What a gateway's log says of its calibration, with the steps from which the capacity follows; empty without."""
+    return re.findall(r"capacity: \d+ utterances at once, measured in .*", log)
 
 
 def capacity_changes(log: str) -> Sequence[str]:

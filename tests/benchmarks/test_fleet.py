@@ -168,8 +168,7 @@ def test_report_says_from_which_steps_the_capacity_at_the_start_follows(caplog: 
     with caplog.at_level("INFO"):
         run(scene())
     log = "".join(f"2026-11-28 INFO    {record.name}: {record.getMessage()}\n" for record in caplog.records)
-    line = measured_capacity(log)
-    assert line is not None
+    (line,) = measured_capacity(log)
     assert line.startswith("capacity: 1 utterances at once, measured in ")
     assert "the talker needs" in line
-    assert measured_capacity("2026-11-28 INFO    voxgate: ready\n") is None
+    assert not measured_capacity("2026-11-28 INFO    voxgate: ready\n")
