@@ -19,6 +19,12 @@ SEEDS = (2000, 2001)
 AT_ONCE = 4
 
 
+def short_texts() -> list[str]:
+    """The lines of `prompts/short.txt` that are no comments."""
+    lines = (FOLDER / "short.txt").read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 async def count_ends(url: str, voice: str, texts: Sequence[str]) -> Counter[str]:
     """Utterances by the reason of their end: "end", or "length" for those that a guard cut."""
     free = asyncio.Semaphore(AT_ONCE)
@@ -35,10 +41,8 @@ async def count_ends(url: str, voice: str, texts: Sequence[str]) -> Counter[str]
 
 async def main(url: str, voices: Sequence[str]) -> None:
     """Prints the count of each voice."""
-    lines = (FOLDER / "short.txt").read_text("utf-8").splitlines()
-    texts = [line for line in lines if line and not line.startswith("#")]
     for voice in voices:
-        ends = await count_ends(url, voice, texts)
+        ends = await count_ends(url, voice, short_texts())
         print(f"{voice}: {ends['length']} of {ends.total()} cut")
 
 

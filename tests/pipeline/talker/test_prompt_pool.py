@@ -49,6 +49,12 @@ class Engine:
         for row in reading:
             self.pool.on_report(row)
 
+    async def replace_aborted(self) -> None:
+        for row in self.aborted:
+            self.pool.on_report(row)
+        await asyncio.sleep(2 * REFILL_DELAY_S)
+        self.read_all()
+
     def write(self, slot: int, voice: int, *, begin: int = 5, lead: int = 0) -> None:
         self.tables.control[slot] = 0
         self.tables.control[slot, Field.PREFIX_LEN], self.tables.control[slot, Field.TEXT_LEAD] = begin, lead
@@ -315,10 +321,7 @@ def test_refill_is_urgent_for_a_prefix_without_rows() -> None:
         assert engine.reading == [8]
         assert PromptPrefix.of(engine.tables, 8) == PromptPrefix.of(engine.tables, 1)
         engine.read_all()
-        for row in engine.aborted:
-            engine.pool.on_report(row)
-        await asyncio.sleep(2 * REFILL_DELAY_S)
-        engine.read_all()
+        await engine.replace_aborted()
         assert engine.pool.ready == 8
         engine.make_first_frame(2, 6)
         await asyncio.sleep(2 * URGENT_REFILL_DELAY_S)
@@ -349,10 +352,7 @@ def test_refill_becomes_urgent_when_the_last_row_of_the_newest_prefix_is_reserve
         engine = await ready_engine(8)
         engine.make_first_frame(0, 7)
         await engine.begin(1, 6)
-        for row in engine.aborted:
-            engine.pool.on_report(row)
-        await asyncio.sleep(2 * REFILL_DELAY_S)
-        engine.read_all()
+        await engine.replace_aborted()
         engine.make_first_frame(2, 6)
         assert engine.pool.ready == 7
         while engine.pool.reserve() is not None:
