@@ -31,7 +31,7 @@ HAPROXY_TIMEOUT_S = 10.0
 MIN_CORES = 4
 """Cores are divided among gateways only where each gets at least this many."""
 _POLL_S = 0.05
-_CAPACITY_LINES = 3
+_CAPACITY_LINES = 4
 _REPORT_LINES = 20
 
 
@@ -77,7 +77,7 @@ async def one_gateway(
                 await process.wait()
             # Only now: a gateway can be ready before its log has the line.
             written = log.read_text("utf-8", errors="replace")
-            for line in (*measured_capacity(written), *capacity_changes(written)):
+            for line in (*measured_capacity(written), *capacity_falls(written)):
                 _report(line)
 
 
@@ -96,9 +96,9 @@ def measured_capacity(log: str) -> Sequence[str]:
     return re.findall(r"capacity: \d+ utterances at once, measured in .*", log)
 
 
-def capacity_changes(log: str) -> Sequence[str]:
-    """The last changes of the predicted capacity in a gateway's log, each with what every stage needs."""
-    return re.findall(r"capacity: \d+ utterances at once instead of .*", log)[-_CAPACITY_LINES:]
+def capacity_falls(log: str) -> Sequence[str]:
+    """The last falls of the predicted capacity in a gateway's log, each with the steps that it follows from."""
+    return re.findall(r"capacity: \d+ utterances at once instead of \d+, steps slower: .*", log)[-_CAPACITY_LINES:]
 
 
 async def _start_gateway(

@@ -22,15 +22,15 @@ from .cuda.graph_sizes import GRAPH_SIZES
 _BUCKET_LIMITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 """Largest batch of each bucket; batch sizes of one bucket are measured together."""
 _SLOW_QUANTILE = 0.9
-_STRETCH_STEPS = 8
-"""Consecutive steps whose mean is taken: less than a second of them at the batch sizes that matter."""
-_BUCKET_SAMPLES = 96
+_STRETCH_S = 0.6
+"""Consecutive steps that take as long together have one mean: generation is further ahead of its playback than that."""
+_BUCKET_SAMPLES = 256
 """Newest samples kept of a bucket."""
 _MIN_FRESH_SAMPLES = 5
 """Fewer fresh samples than this are not used."""
-_LARGE_BATCH = 512
-"""Beyond it fewer samples than `_MIN_FRESH_SAMPLES` are no baseline: those steps are made while the many utterances of
-a calibration begin and end, in groups, and take as long as that."""
+_LARGE_BATCH, _MIN_LARGE_SAMPLES = 512, 16
+"""Beyond the batch, fewer samples than that are not used: groups of utterances step together when a step before was
+late, so that few such steps tell of the worst moments only, and those of a calibration of its begin and end."""
 FRESH_S = 20.0
 """Age from which a sample no longer describes what a step takes now."""
 
@@ -112,12 +112,16 @@ class StepTimes:
     def commit_baseline(self) -> None:
         """Takes the samples so far as the baseline of their buckets."""
         for limit, bucket in self._buckets.items():
-            if limit <= _LARGE_BATCH or bucket.steps >= _MIN_FRESH_SAMPLES:
+            if limit <= _LARGE_BATCH or bucket.steps >= _MIN_LARGE_SAMPLES:
                 bucket.commit_baseline()
 
     def curve(self, now_s: float) -> LatencyCurve:
         """Returns the durations that slow stretches of steps take at `now_s` (`_sustained`), over the batch size."""
-        fresh = {limit: news for limit, bucket in self._buckets.items() if (news := bucket.fresh(now_s))}
+        fresh = {
+            limit: news
+            for limit, bucket in self._buckets.items()
+            if (news := bucket.fresh(now_s, _MIN_FRESH_SAMPLES if limit <= _LARGE_BATCH else _MIN_LARGE_SAMPLES))
+        }
         calibrated = any(bucket.baseline for bucket in self._buckets.values())
         points = []
         for limit, bucket in sorted(self._buckets.items()):
@@ -167,10 +171,10 @@ class _Bucket:
         """Returns the sustained duration of the newest samples, whatever their age."""
         return _Point(self._batch(), _sustained(self._seconds()))
 
-    def fresh(self, now_s: float) -> tuple[_Point, float] | None:
-        """Returns the sustained duration of the fresh samples and their median; None when they are too few."""
+    def fresh(self, now_s: float, least: int) -> tuple[_Point, float] | None:
+        """Returns the sustained duration of the fresh samples and their median; None for less than `least`."""
         seconds = [seconds for at_s, _, seconds in self._samples if now_s - at_s <= FRESH_S]
-        if len(seconds) < _MIN_FRESH_SAMPLES:
+        if len(seconds) < least:
             return None
         return _Point(self._batch(), _sustained(seconds)), _quantile(seconds, 0.5)
 
@@ -188,12 +192,18 @@ class _Bucket:
 
 
 def _sustained(seconds: Sequence[float]) -> float:
-    """Returns the 90th percentile of the means of consecutive stretches of steps.
+    """Returns the 90th percentile of the means of consecutive stretches of steps, of `_STRETCH_S` each.
 
-    Speech is generated ahead of its playback, so one slow step does no harm; one slow stretch after another does.
+    Speech is generated ahead of its playback, so one slow step does no harm; one slow stretch after another does. What
+    is left of the oldest steps is no stretch, unless there is no other.
     """
-    stretches = [seconds[at : at + _STRETCH_STEPS] for at in range(0, len(seconds), _STRETCH_STEPS)]
-    return _quantile([sum(stretch) / len(stretch) for stretch in stretches], _SLOW_QUANTILE)
+    means, steps, took_s = [], 0, 0.0
+    for step_s in reversed(seconds):
+        steps, took_s = steps + 1, took_s + step_s
+        if took_s >= _STRETCH_S:
+            means.append(took_s / steps)
+            steps, took_s = 0, 0.0
+    return _quantile(means or [took_s / steps], _SLOW_QUANTILE)
 
 
 def _quantile(values: Sequence[float], share: float) -> float:

@@ -11,7 +11,7 @@ from voxgate.benchmarks import fleet
 from voxgate.benchmarks.fleet import (
     GatewayStartError,
     balanced,
-    capacity_changes,
+    capacity_falls,
     divide_cores,
     fast_paths,
     gateways,
@@ -133,7 +133,7 @@ def test_report_names_the_fast_paths_of_the_gateway() -> None:
     assert fast_paths("2026-11-27 INFO    voxgate: ready\n") is None
 
 
-def test_report_has_the_last_changes_of_the_capacity(caplog: pytest.LogCaptureFixture) -> None:
+def test_report_has_the_last_falls_of_the_capacity(caplog: pytest.LogCaptureFixture) -> None:
     times = StepTimes()
     for batch, seconds in ((1, 0.003), (100, 0.02)):
         for _ in range(8):
@@ -144,13 +144,17 @@ def test_report_has_the_last_changes_of_the_capacity(caplog: pytest.LogCaptureFi
             for _ in range(96):
                 times.record(100, 0.04 + 0.01 * at_s, 1.0 + at_s)
             capacity.utterances(1.0 + at_s)
+        fallen = capacity.utterances(5.0)
+        for _ in range(300):
+            times.record(100, 0.02, 9.0)
+        assert capacity.utterances(9.0) > fallen, "it recovers, of which the report says nothing"
     log = "".join(f"2026-11-27 INFO    {record.name}: {record.getMessage()}\n" for record in caplog.records)
-    changes = capacity_changes(log)
-    assert len(changes) == 3
-    assert changes[-1].startswith(f"capacity: {capacity.utterances(5.0)} utterances at once instead of")
-    assert "steps slower: with " in changes[-1]
-    assert "the talker needs " in changes[-1]
-    assert " ms for 100" in changes[-1]
+    falls = capacity_falls(log)
+    assert len(falls) == 4
+    assert falls[-1].startswith(f"capacity: {fallen} utterances at once instead of")
+    assert "steps slower: with " in falls[-1]
+    assert "the talker needs " in falls[-1]
+    assert " ms for 100" in falls[-1]
 
 
 def test_report_says_from_which_steps_the_capacity_at_the_start_follows(caplog: pytest.LogCaptureFixture) -> None:

@@ -405,9 +405,9 @@ def test_calibration_says_from_which_steps_the_capacity_follows(caplog: pytest.L
     caplog.set_level(logging.INFO)
 
     async def scene() -> None:
-        await Voice(lambda n: 0.0059 * n).calibrate()
+        await Voice(lambda n: 0.0058 * n).calibrate()
         assert "capacity: 12 utterances at once" in caplog.text
-        assert "the talker needs 88 % of a frame's time (5.9 ms for 1, 11.8 ms for 2, 23.6 ms for 4" in caplog.text
+        assert "the talker needs 87 % of a frame's time (5.8 ms for 1, 11.6 ms for 2, 23.2 ms for 4" in caplog.text
 
     run(scene())
 
