@@ -120,7 +120,7 @@ class Connector:
                 subprotocols=[SUBPROTOCOL],
                 proxy=None if address.host in LOOPBACK_HOSTS else True,
                 additional_headers={**(self.headers or {}), **authorization},
-                ssl=self.tls if address.tls else None,
+                ssl=(self.tls or True) if address.tls else None,  # True: the system's certificates
                 open_timeout=timeout_s,
                 max_size=MAX_MESSAGE_BYTES,
                 compression=None,  # audio does not compress, and control messages are small

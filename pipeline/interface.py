@@ -129,6 +129,8 @@ class SpeechRequest:
     """Whether `Speech.take_codes` is called."""
     past: tuple[CodeRun, ...] = ()
     """Codes of the same utterance in another process, from its first frame on: these are not made again."""
+    voice_digest: str = ""
+    """Of a cloned voice, which the utterance keeps while it is spoken, even if it is removed or replaced."""
 
 
 @dataclass(frozen=True, slots=True)

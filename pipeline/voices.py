@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from weakref import WeakValueDictionary
 
 from .checkpoint.checkpoint import TalkerCheckpoint
 from .checkpoint.published_speakers import PUBLISHED_SPEAKERS
@@ -45,6 +46,8 @@ class ModelVoices:
         self._voices = dict(self._own)
         self._prompts: dict[tuple[str, str, TextLayout], Prompt] = {}
         """Prompts of the checkpoint's voices without instructions, by voice, language and layout."""
+        self._spoken: WeakValueDictionary[tuple[str, str, TextLayout], Prompt] = WeakValueDictionary()
+        """Those of cloned voices that are in use, by digest, language and layout."""
 
     @property
     def voices(self) -> Mapping[str, VoiceInfo]:
@@ -110,10 +113,13 @@ class ModelVoices:
 
     def prompt(self, request: SpeechRequest) -> Prompt:
         """Returns what the talker reads before the text. Raises what `check` raises."""
-        name = self.check(request).name
         language = request.language.lower()
         # A voice may speak a language for which the model has no tag.
         tag = language if language in self._languages else "auto"
+        if (spoken := self._spoken.get((request.voice_digest, tag, request.layout))) is not None:
+            return spoken
+        info = self.check(request)
+        name = info.name
         if (known := self._prompts.get((name, tag, request.layout))) is not None and not request.instructions:
             return known
         instruct = self._instruct_ids(request.instructions)
@@ -124,7 +130,9 @@ class ModelVoices:
             )
         if name in self._cloned:
             voice, reference = self._cloned[name]
-            return cloned_voice_prompt(self._checkpoint, voice, tag, reference, request.layout)
+            prompt = cloned_voice_prompt(self._checkpoint, voice, tag, reference, request.layout)
+            self._spoken[info.digest, tag, request.layout] = prompt
+            return prompt
         if self._checkpoint.model_type == "voice_design":
             return voice_design_prompt(self._checkpoint, tag, instruct, request.layout)
         prompt = custom_voice_prompt(self._checkpoint, name, tag, instruct, request.layout)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from voxgate.pipeline.errors import GenerationFailed, VoxgateError
+from pydantic import ValidationError
+from voxgate.pipeline.errors import BadMessage, GenerationFailed, VoxgateError
 
 from ..access.rate_policy import RatePolicy
 from ..errors import UtteranceEnded
 from ..messages.client import ClientMessage
 from ..messages.connection import CloseCode
-from ..messages.parsing import MessageReference
+from ..messages.parsing import MessageReference, first_error, quoted_path
 from .active_utterances import ActiveUtterances, Termination
 from .effects import EffectQueue
 from .lifecycle import IllegalEvent
+from .protocol import ProtocolAction
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,29 @@ class Refusals:
     ) -> None:
         self._session, self._rate_policy = session, rate_policy
         self._utterances, self._effects, self._termination = utterances, effects, termination
+
+    def translate(
+        self,
+        receive: Callable[[], Iterable[ProtocolAction]],
+        refers_to: Callable[[], MessageReference],
+        now_s: float,
+    ) -> Iterator[ProtocolAction]:
+        """Yields what a wire protocol makes of a message, up to its error, which refuses the message."""
+        refusal: VoxgateError
+        try:
+            yield from receive()
+            return
+        except VoxgateError as error:
+            refusal = error
+        except ValidationError as invalid:
+            # A value that the service's own messages may have, and those of the gateway may not.
+            reason, path, _ = first_error(invalid)
+            param = quoted_path(path)
+            refusal = BadMessage(f"{param}: {reason}" if param else reason, param=param)
+        except Exception:
+            log.exception("reading a message failed", extra={"session": self._session})
+            refusal = GenerationFailed("the message could not be handled")
+        self.reject(refusal, refers_to(), now_s)
 
     def guard(self, message: ClientMessage, apply: Callable[[], None], now_s: float) -> None:
         """Calls `apply`, which applies a message; its error either refuses the message or ends the utterance."""

@@ -28,6 +28,7 @@ from ..access.rate_policy import RatePolicy
 from ..errors import ClientGone, UtteranceEnded
 from ..messages import client, connection, server
 from ..messages.connection import CloseCode
+from ..messages.parsing import MessageReference
 from ..messages.resumption import CheckpointParts
 from ..observability.events import Observer
 from .active_utterances import ActiveUtterances, Termination, make_reporters
@@ -169,17 +170,21 @@ class ServerSession:
             self._effects.close(CloseCode.NOT_ACCEPTABLE, "binary message")
             return
         self._tick_protocol(now_s)
-        try:
-            self._rate_policy.take("messages", now_s)
-            actions = self._protocol.receive(payload, now_s)
-        except VoxgateError as error:
-            self._refusals.reject(error, self._protocol.refers_to(payload), now_s)
-        else:
-            self._run(actions, now_s)
+        self._run(
+            self._refusals.translate(
+                partial(self._receive, payload, now_s), partial(self._protocol.refers_to, payload), now_s
+            ),
+            now_s,
+        )
+
+    def _receive(self, payload: str, now_s: float) -> Iterable[ProtocolAction]:
+        self._rate_policy.take("messages", now_s)
+        return self._protocol.receive(payload, now_s)
 
     def _tick_protocol(self, now_s: float) -> None:
         if not self._deferred and (due_s := self._protocol.next_wake_s()) <= now_s + TIMER_SLACK_S:
-            self._run(self._protocol.tick(max(now_s, due_s)), now_s)
+            tick = partial(self._protocol.tick, max(now_s, due_s))
+            self._run(self._refusals.translate(tick, MessageReference, now_s), now_s)
 
     def _run(self, actions: Iterable[ProtocolAction], now_s: float) -> None:
         for action in actions:

@@ -118,6 +118,8 @@ class UtteranceFactory:
         settings = self.settings
         request = message.request(self.default_voice, normalise=settings.normalise, trim_silence=settings.trim_silence)
         self._check(request)
+        if digest := self.voices[request.voice.lower()].digest:
+            request = replace(request, voice_digest=digest)
         if lexica := self.pronunciations.with_rules(message, dictionaries):
             request = replace(request, lexica=lexica)
         try:
@@ -143,8 +145,7 @@ class UtteranceFactory:
             traceparent=message.traceparent,
         )
         if self.checkpoints is not None and restorable(audio_format, raw=utterance.raw):
-            voice = self.voices[request.voice.lower()]
-            utterance.trail = self.checkpoints.trail(request, audio_format, voice.digest)
+            utterance.trail = self.checkpoints.trail(request, audio_format, request.voice_digest)
         if isinstance(message, Restore):
             _restore(utterance, message)
         return utterance

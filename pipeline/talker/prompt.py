@@ -33,7 +33,7 @@ CodecSide = NDArray[np.int32]
 """int32 [positions, groups]: a row of each codebook's embedding, or NO_ENTRY; SPEAKER may be in the first column."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Prompt:
     """Both sides of the prompt: each position's input is the sum of a text embedding and codec embeddings.
 

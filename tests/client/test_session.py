@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
-from fakes.gateway.protocol_server import GREETING, FakeGateway, error_message, respond
+from fakes.certificates import self_signed
+from fakes.gateway.protocol_server import GREETING, FakeGateway, error_message, fake_gateway, respond
 from voxgate.client import (
     Audio,
     Done,
@@ -22,6 +25,22 @@ async def test_session_info_holds_the_gateways_offer(gateway: FakeGateway) -> No
     async with connect(gateway.url) as session:
         assert session.info.default_voice == "hum"
         assert session.info.limits["lead_ms"] == 400
+
+
+async def test_certificate_that_the_system_trusts_needs_no_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = self_signed(tmp_path, "gateway")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    async with fake_gateway(tls=tls) as gateway:
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            async with connect(gateway.url):
+                pass
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        for url in (gateway.url, gateway.url.replace("https", "wss")):
+            async with connect(url) as session:
+                assert session.info.default_voice == "hum"
 
 
 async def test_concurrent_utterances_do_not_mix(gateway: FakeGateway) -> None:

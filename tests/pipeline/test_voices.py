@@ -128,6 +128,22 @@ def test_removed_voice_is_not_offered(base: ModelVoices) -> None:
         base.remove("ada")
 
 
+def test_an_utterance_keeps_its_voice_after_removal(base: ModelVoices) -> None:
+    """Its speech is opened again when text is taken back."""
+    base.add(voice())
+    request = SpeechRequest("ada", voice_digest=base.voices["ada"].digest)
+    spoken = base.prompt(request)
+    base.remove("ada")
+    assert base.prompt(request) is spoken
+    base.add(ClonedVoice("Ada", np.zeros(320, np.float32)))
+    assert base.prompt(request) is spoken
+    assert base.prompt(SpeechRequest("ada")) is not spoken
+    base.remove("ada")
+    del spoken
+    with pytest.raises(UnknownVoice):
+        base.prompt(request)
+
+
 def test_own_voices_cannot_be_replaced_or_removed(named: ModelVoices) -> None:
     with pytest.raises(BadVoice) as caught:
         named.add(voice("HEART"))

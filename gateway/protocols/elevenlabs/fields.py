@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...messages.parsing import MessageId
+from ...messages.parsing import MessageId, Whole
 from ...messages.start_fields import MAX_DICTIONARIES
 from ..catalog import read_speed
 
-_Id = Annotated[str, Field(min_length=1, max_length=60)]
+_Id = Annotated[str, Field(min_length=1, max_length=60), Whole]
 
 
 class DictionaryLocator(BaseModel):

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import re
+import ssl
 import struct
 from array import array
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -346,15 +347,18 @@ def respond(
 
 
 @asynccontextmanager
-async def fake_gateway(*, paced: bool = False, port: int = 0) -> AsyncIterator[FakeGateway]:
+async def fake_gateway(
+    *, paced: bool = False, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[FakeGateway]:
     gateway = FakeGateway(paced=paced)
     async with serve(
         gateway.session,
         "127.0.0.1",
         port,
+        ssl=tls,
         process_request=gateway.answer_http,
         # A browser closes a socket whose response confirms none of the subprotocols that it named.
         select_subprotocol=lambda _, offered: next((name for name in offered if name == "voxgate.v1"), None),
     ) as server:
-        gateway.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        gateway.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield gateway

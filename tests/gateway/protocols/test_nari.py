@@ -90,6 +90,7 @@ def test_cancel_stops() -> None:
         ([START | {"language": "Klingon"}], "unknown_language"),
         ([START | {"response_format": "mp3"}], "bad_message"),
         ([START, START], "bad_message"),
+        ([{**START, "language": "\u0130" * 128}], "bad_message"),  # of twice as many characters in lower case
         ([START, {"type": "input_text.append", "sequence": 1, "text": "Hi"}], "bad_message"),
         ([START, {"type": "input_text.append", "sequence": "0", "text": 5}], "bad_message"),
         ([START, {"type": "input_text.append", "sequence": 0, "text": "x" * 5000}], "text_too_long"),

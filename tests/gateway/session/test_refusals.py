@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fakes.gateway.in_process import PCM, InProcessGateway, say
 from fakes.virtual_time import run
+from voxgate.gateway.protocols.native import NativeProtocol
+from voxgate.gateway.session.protocol import ProtocolAction
+from voxgate.pipeline.errors import BadMessage
 
 START = {"type": "start", "utterance": "x", "format": PCM}
 TEXT = {"type": "text", "utterance": "x", "text": "Hello."}
@@ -115,6 +119,36 @@ def test_late_or_unknown_ack_is_ignored() -> None:
             socket.put(type="ping", id="7")
             assert (await socket.until("pong"))["id"] == "7"
             assert not socket.of("error")
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RuntimeError("a defect"), "generation_failed"), (BadMessage("of the service"), "bad_message")],
+)
+def test_error_of_a_wire_protocol_refuses_the_message_alone(
+    error: Exception, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is raised behind the first of a message's actions."""
+    receive = NativeProtocol.receive
+
+    def failing(protocol: NativeProtocol, payload: str, now_s: float) -> Iterator[ProtocolAction]:
+        yield from receive(protocol, payload, now_s)
+        if '"fails"' in payload:
+            raise error
+
+    monkeypatch.setattr(NativeProtocol, "receive", failing)
+
+    async def scene() -> None:
+        async with InProcessGateway() as gateway:
+            socket = gateway.connect()
+            say(socket, "a", "Something that goes on.")
+            socket.put(type="ping", id="fails")
+            refused = await socket.until("error")
+            assert (refused["code"], refused["id"]) == (code, "fails")
+            assert (await socket.until("pong"))["id"] == "fails"
+            assert (await socket.until("done"))["utterance"] == "a"
 
     run(scene())
 

@@ -57,6 +57,13 @@ def test_names_are_case_insensitive() -> None:
     assert factory(NAMED).utterance(start(voice="Ada", language="English"), 1).number == 1
 
 
+def test_request_names_the_cloned_voice_that_the_utterance_keeps() -> None:
+    cloned = VoiceInfo("eve", ("auto",), cloned=True, digest="of a recording")
+    opening = factory(NAMED, cloned)
+    assert opening.utterance(start(voice="Eve"), 1).request.voice_digest == "of a recording"
+    assert opening.utterance(start(), 2).request.voice_digest == ""
+
+
 def test_designed_voice_requires_instructions() -> None:
     assert factory(DESIGNED).utterance(start(instructions="An old man, out of breath."), 1)
     for missing in (None, "", "  "):

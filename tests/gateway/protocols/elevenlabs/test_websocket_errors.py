@@ -33,6 +33,22 @@ def test_sixth_context_is_refused_and_the_socket_stays() -> None:
     run(scene())
 
 
+def test_half_of_a_surrogate_pair_in_a_dictionary_refuses_the_message_alone() -> None:
+    async def scene() -> None:
+        async with InProcessGateway() as bench:
+            socket = bench.dial(MULTI)
+            socket.put(text=TEXT, context_id="b", flush=True)
+            locator = {"pronunciation_dictionary_id": "\ud800"}
+            socket.put(text="Hi.", context_id="a", pronunciation_dictionary_locators=[locator])
+            error = await socket.when(lambda message: "error" in message)
+            assert (error["code"], "half of a surrogate pair" in error["message"]) == (1008, True)
+            socket.put(context_id="b", close_context=True)
+            await socket.when(final("b"))
+            assert heard(socket, "b") == s16le(tone_pcm(TEXT))
+
+    run(scene())
+
+
 def test_text_after_close_is_refused_and_the_text_before_it_is_spoken_to_its_end() -> None:
     async def scene() -> None:
         async with InProcessGateway() as bench:
