@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from .capacity import Capacity, Stage, calibrate
+from .cloned_voice import ClonedVoice
 from .codec.service import CodecService
 from .codec.stream import CodecContext
 from .credit import StaggeredCredit
@@ -157,7 +159,11 @@ class QwenSynthesizer(VoiceModel):
 
     async def _calibrate(self, capacity: Capacity) -> None:
         self._progress.enter("measuring how fast it speaks")
-        await calibrate(capacity, self.slots, lambda frames: self.open(self._calibration_request(frames)))
+        # Of a base model, which may get its first voice later.
+        silent = ClonedVoice("silent", np.zeros(self._checkpoint.talker.hidden, np.float32))
+        prompt = None if self.voices else self._catalog.unlisted(silent)
+        request = replace(self._calibration_request(), voice_digest="" if prompt is None else silent.digest)
+        await calibrate(capacity, self.slots, lambda frames: self.open(replace(request, max_frames=frames)))
         self._measured = capacity
         # Utterances that were cut give no pace of the voice.
         self._pace.clear()
@@ -181,12 +187,12 @@ class QwenSynthesizer(VoiceModel):
         due = sum(not (speech.holds_slot or speech.suspended) for speech in self._speeches)
         return self._processes.talker.free_slots - due
 
-    def _calibration_request(self, frames: int) -> SpeechRequest:
-        """Returns the shortest request that the model accepts, of at most `frames` frames."""
+    def _calibration_request(self) -> SpeechRequest:
+        """Returns the shortest request that the model accepts."""
         voice = self.voices.get(self.default_voice)
         needs_instructions = voice is not None and voice.needs_instructions
         instructions = "A calm voice." if needs_instructions else None
-        return SpeechRequest(self.default_voice, instructions=instructions, max_frames=frames)
+        return SpeechRequest(self.default_voice, instructions=instructions)
 
     def _build(self) -> _Processes:
         codec = self._build_codec()

@@ -95,6 +95,12 @@ class ModelVoices:
             raise UnknownVoice(f"no voice {name!r} was added", param="voice")
         del self._voices[name.lower()]
 
+    def unlisted(self, voice: ClonedVoice) -> Prompt:
+        """Returns the prompt of a voice that is not offered; while it is kept, requests with its digest have it."""
+        prompt = cloned_voice_prompt(self._checkpoint, voice, "auto")
+        self._spoken[voice.digest, "auto", TextLayout.STREAMING] = prompt
+        return prompt
+
     def check(self, request: SpeechRequest) -> VoiceInfo:
         """Returns the requested voice. Raises UnknownVoice, UnknownLanguage, UnsupportedOption."""
         name = request.voice.lower() or self.default

@@ -102,6 +102,8 @@ def recording(pcm: np.ndarray) -> bytes:
 
 
 async def test_cloned_voices_from_upload_to_removal(gateway: CloningGateway) -> None:
+    assert not gateway.synthesizer.voices
+    assert gateway.synthesizer.step_times["talker"], "the capacity is measured before there is a voice"
     with pytest.raises(SpeechError) as refused:
         await gateway.synthesize("first")
     assert refused.value.code == "unknown_voice"
@@ -157,3 +159,31 @@ async def test_voice_removed_while_it_speaks_is_spoken_to_the_end(gateway: Cloni
     replaced = await other
     assert len(replaced) != len(pcm) or np.abs(replaced - pcm).max() > 0.03
     synthesizer.remove_voice("brief")
+
+
+async def test_text_taken_back_after_the_voice_was_removed_is_replaced_in_that_voice(gateway: CloningGateway) -> None:
+    vector = np.random.default_rng(2).standard_normal(320).astype(np.float32)
+    gateway.synthesizer.add_voice(ClonedVoice("parting", vector))
+    heard: asyncio.Queue[Audio | None] = asyncio.Queue()
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        connect(f"ws://127.0.0.1:{gateway.port}") as session,
+        session.utterance(voice="parting", seed=1) as utterance,
+    ):
+
+        async def read() -> None:
+            async for event in utterance.events():
+                if isinstance(event, Audio | Done):
+                    heard.put_nowait(event if isinstance(event, Audio) else None)
+
+        await utterance.send(f"{TEXT} " * 3)
+        reading = asyncio.create_task(read())
+        await heard.get()
+        gateway.synthesizer.remove_voice("parting")
+        kept = await utterance.retract(len(TEXT))
+        await utterance.send("Goodbye.")
+        await utterance.end()
+        await reading
+    assert len(TEXT) <= kept.characters < 3 * len(TEXT)
+    assert utterance.done is not None
+    assert utterance.done.characters == kept.characters + len("Goodbye.")
