@@ -26,5 +26,5 @@ def install_advice(extra: str) -> str:
     """How to install the libraries of `extra`: by scripts/setup in a checkout, else by pip."""
     if _SETUP.exists():
         return "run scripts/setup"
-    advice = f"pip install 'voxgate[{extra}]'"
-    return f"{advice}, or 'voxgate[cuda]' for an NVIDIA GPU" if extra == "cpu" else advice
+    advice = f"pip install 'PATH_OF_YOUR_CLONE[{extra}]'"
+    return f"{advice}, or with [cuda] for an NVIDIA GPU" if extra == "cpu" else advice

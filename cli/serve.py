@@ -236,12 +236,11 @@ async def _serve_and_report(
 
 
 def report_exposure(settings: Settings) -> None:
-    """Logs and prints what the configuration leaves open to others."""
+    """Logs what the configuration leaves open to others."""
     from voxgate.gateway.access.exposure import exposure_warnings
 
     for warning in exposure_warnings(settings):
         log.warning("%s", warning)
-        _print(warning)
 
 
 async def report_progress(

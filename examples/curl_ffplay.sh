@@ -5,8 +5,8 @@ set -eu
 gateway=${GATEWAY:-http://127.0.0.1:8000}
 player=${PLAYER:-ffplay -autoexit -nodisp -loglevel error -}
 
-# In JSON, quotes and backslashes are escaped, and line breaks are not allowed.
-text=$(printf '%s' "${1:?the text to speak is missing}" | tr '\n' ' ' | sed 's/\\/\\\\/g; s/"/\\"/g')
+# In JSON, quotes and backslashes are escaped, and line breaks and tabs are not allowed.
+text=$(printf '%s' "${1:?the text to speak is missing}" | tr '[:cntrl:]' ' ' | sed 's/\\/\\\\/g; s/"/\\"/g')
 
 curl --silent --show-error --fail-with-body --no-buffer "$gateway/v1/audio/speech" \
     -H "Authorization: Bearer ${KEY:-none}" -H "Content-Type: application/json" \

@@ -1,6 +1,6 @@
 """A voice agent on LiveKit that speaks through the gateway by its native protocol.
 
-    pip install "voxgate[livekit]"
+    pip install "PATH_OF_YOUR_CLONE[livekit]"
     python examples/livekit_agent.py answer.wav "What is the weather like?"
 
 The question is an argument and the answer is written to a file, so that it runs without a LiveKit room; in your

@@ -1,6 +1,6 @@
 """A voice agent on Pipecat that speaks through the gateway by its native protocol.
 
-    pip install "voxgate[pipecat]"
+    pip install "PATH_OF_YOUR_CLONE[pipecat]"
     python examples/pipecat_agent.py answer.wav "What is the weather like?"
 
 The question is an argument and the answer is written to a file, so that it runs without audio devices; in your program,

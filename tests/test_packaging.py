@@ -94,7 +94,7 @@ def test_commands_of_the_client_need_websockets_only(installed: Path, command: s
 def test_other_commands_name_the_extra_to_install(installed: Path, arguments: list[str], extra: str) -> None:
     ended = run(installed, "-m", "voxgate.cli", *arguments)
     assert ended.returncode == 1
-    assert f"is not installed: pip install 'voxgate[{extra}]'" in ended.stderr
+    assert f"is not installed: pip install 'PATH_OF_YOUR_CLONE[{extra}]'" in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 

@@ -36,7 +36,7 @@ def exposure_warnings(settings: Settings) -> Iterator[str]:
     if is_exposed(settings):
         uploads = "can also make and remove voices" if settings.voice_uploads else "cannot make or remove voices"
         yield (
-            f"WARNING: the gateway listens on {settings.host}, which other machines may reach, and no API keys are "
+            f"the gateway listens on {settings.host}, which other machines may reach, and no API keys are "
             f"configured. Every client that reaches the port can speak and read the metrics; it {uploads} (option "
             "--voice-uploads). Configure keys with `voxgate keys new NAME >> keys.toml` and --keys-file keys.toml, or "
             "listen on 127.0.0.1. See docs/access.md."
@@ -48,7 +48,7 @@ def exposure_warnings(settings: Settings) -> Iterator[str]:
         (settings.tls_key, others, "other users can read or replace the private key in"),
     ):
         if path is not None and _mode(path) & mode:
-            yield f"WARNING: {harm} {path}: restrict its permissions with chmod o-rwx."
+            yield f"{harm} {path}: restrict its permissions with chmod o-rwx."
 
 
 def _mode(path: Path) -> int:

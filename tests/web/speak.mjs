@@ -298,6 +298,10 @@ const scenarios = {
   },
   refused: () => failure(() => connect(url)),
   urls: () => ["host:1", "http://host:1", "https://host/", "wss://host/v1/speech"].map((each) => speechUrl(each)),
+  async no_websocket() {
+    delete globalThis.WebSocket;
+    return failure(() => connect(url));
+  },
   async key() {
     const session = await connect(url, { token: "vg_right-key" });
     const utterance = session.utterance();

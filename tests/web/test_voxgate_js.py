@@ -183,6 +183,12 @@ async def test_key_that_no_subprotocol_can_carry_is_refused() -> None:
     assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "unauthorized", False)
 
 
+async def test_missing_websocket_is_named() -> None:
+    async with fake_gateway() as gateway:
+        result = await run(gateway, "no_websocket")
+    assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "unsupported", False)
+
+
 # A lost connection
 
 LOST_TEXT = "The weather is fine today and will stay so until the end."

@@ -66,7 +66,8 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
 
 /**
  * Opens a session. Rejects with a VoxgateError: `unreachable` (browsers do not report why an upgrade was refused;
- * request `GET /v1/limits`), `timeout`, `protocol_violation`, `unauthorized` for a token that cannot be sent.
+ * request `GET /v1/limits`), `timeout`, `protocol_violation`, `unauthorized` for a token that cannot be sent, and
+ * `unsupported` where there is no WebSocket.
  * @param {string} url the gateway's address, ws or http (with TLS: wss or https), with or without the path
  * @param {{token?: string|null, authMessage?: boolean, timeoutMs?: number, resume?: boolean}} [options] `authMessage`: send
  *   the token in the first message instead of the handshake; `resume`: replace a lost connection, if the gateway offers it
@@ -74,6 +75,9 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
  */
 export function connect(url, { token = null, authMessage = false, timeoutMs = OPEN_TIMEOUT_MS, resume = true } = {}) {
   return new Promise((resolve, reject) => {
+    if (typeof WebSocket === "undefined") {
+      throw new VoxgateError("unsupported", "there must be a global WebSocket, as in browsers and Node 22");
+    }
     const session = new Session();
     const fail = (code, message, retryable = true) => {
       clearTimeout(timer);

@@ -25,7 +25,7 @@ def test_loopback_addresses(host: str) -> None:
 def test_public_address_without_keys_is_reported_and_refuses_uploads(host: str) -> None:
     assert not is_loopback(host)
     (warning,) = exposure_warnings(Settings(host=host))
-    assert warning.startswith(f"WARNING: the gateway listens on {host}, ")
+    assert warning.startswith(f"the gateway listens on {host}, ")
     assert "cannot make or remove voices" in warning
     assert "\n" not in warning
     assert anonymous_rights(Settings(host=host)) == {Right.SPEAK, Right.METRICS}
