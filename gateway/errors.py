@@ -6,6 +6,7 @@ VoxgateError
 │   ├── DuplicateUtterance      the name belongs to an utterance that has not ended
 │   ├── UtteranceEnded          the utterance accepts no such message any more
 │   ├── NotHeld                 `continue` for an utterance that is not held
+│   ├── BodyTooLarge            the body of an HTTP request is larger than one may be
 │   ├── TooManyUtterances       the socket has as many utterances as it may have
 │   ├── UtteranceTimeout        the utterance lasted too long for its audio
 │   ├── SlowConsumer            the client stopped reading; the socket closes
@@ -88,6 +89,12 @@ class NotHeld(RequestError):
     """The utterance is to be continued, and is not held."""
 
     code = "not_held"
+
+
+class BodyTooLarge(RequestError):
+    """The body of an HTTP request is larger than one may be."""
+
+    code = "body_too_large"
 
 
 class TooManyUtterances(RequestError):

@@ -14,7 +14,7 @@ from voxgate.pipeline.errors import AtCapacity, BadMessage, VoxgateError
 from ..access.auth import AccessControl, find_credential, origin_and_host
 from ..access.caller import Grant
 from ..access.rights import PUBLIC, Requirement
-from ..errors import SOCKETS_RETRY_MS, Limit
+from ..errors import SOCKETS_RETRY_MS, BodyTooLarge, Limit
 from ..messages.parsing import Model, parse_json
 from ..observability.log import DefectLog
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
@@ -64,7 +64,7 @@ def max_body_bytes(max_characters: int) -> int:
 
 _KEEP_ALIVE_S = 30.0
 """Maximum idle time of a connection between requests, and for the head of the next one, in seconds."""
-_CODES = {HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed", HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "body_too_large"}
+_CODES = {HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed"}
 
 GRANT = web.RequestKey("grant", Grant)
 
@@ -201,6 +201,8 @@ class HttpApplication:
             return to_response(refuse(error))
         except web.HTTPNotFound:
             return to_response(not_found(request.path))
+        except web.HTTPRequestEntityTooLarge as error:
+            return to_response(refuse(BodyTooLarge(error.text or "the body is too large")))
         except web.HTTPException as error:
             status = HTTPStatus(error.status)
             code = _CODES.get(status, "bad_request")
@@ -212,7 +214,7 @@ class HttpApplication:
             return to_response(refuse(BadMessage("the body must be encoded as its headers state")))
         except Exception as error:
             self._defects.report("a request failed", error, asyncio.get_running_loop().time())
-            return to_response(refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "the request failed"))
+            return to_response(refuse(VoxgateError("the request failed")))
 
 
 @web.middleware

@@ -20,7 +20,16 @@ from voxgate.pipeline.errors import (
     VoxgateError,
 )
 
-from ..errors import QUOTED_CHARACTERS, Draining, Forbidden, KeyLimit, RateLimited, Unauthorized, UnknownHost
+from ..errors import (
+    QUOTED_CHARACTERS,
+    BodyTooLarge,
+    Draining,
+    Forbidden,
+    KeyLimit,
+    RateLimited,
+    Unauthorized,
+    UnknownHost,
+)
 from ..messages.server import ErrorMessage
 
 ReportableError = VoxgateError | ErrorMessage
@@ -37,6 +46,7 @@ _STATUS = {
     DictionaryExists.code: HTTPStatus.CONFLICT,
     TooManyDictionaries.code: HTTPStatus.CONFLICT,
     AudioTooLarge.code: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    BodyTooLarge.code: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     RateLimited.code: HTTPStatus.TOO_MANY_REQUESTS,
     KeyLimit.code: HTTPStatus.TOO_MANY_REQUESTS,
     AtCapacity.code: HTTPStatus.SERVICE_UNAVAILABLE,

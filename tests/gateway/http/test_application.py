@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
@@ -21,6 +21,8 @@ from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.application import HttpApplication, RouteGroup, max_body_bytes, read_json
 from voxgate.gateway.http.sniffer import ProtocolSniffer
 from voxgate.gateway.messages.client import Flush
+from voxgate.gateway.protocols import openai
+from voxgate.gateway.protocols.reply import Reply, ReportableError, error_reply
 from voxgate.gateway.transport.connection_pool import ConnectionPlace, ConnectionPool
 from voxgate.gateway.transport.turn_budget import TURN_BYTES, TurnBudget
 from voxgate.pipeline.errors import AtCapacity
@@ -74,9 +76,11 @@ def no_websocket(_: ConnectionPlace) -> asyncio.Protocol:
 
 
 @contextlib.asynccontextmanager
-async def serving(routes: ExampleRoutes, connections: int = 10) -> AsyncIterator[str]:
+async def serving(
+    routes: ExampleRoutes, connections: int = 10, refuse: Callable[[ReportableError], Reply] = error_reply
+) -> AsyncIterator[str]:
     access = AccessControl(KeyRing(), TokenSigner(), origins=("https://voice.example",))
-    service = HttpApplication([RouteGroup(SPEAK, routes.routes())], access, BODY_BYTES)
+    service = HttpApplication([RouteGroup(SPEAK, routes.routes(), refuse=refuse)], access, BODY_BYTES)
     pool = ConnectionPool(connections, 5)
     await service.open()
     server = await asyncio.get_running_loop().create_server(
@@ -119,6 +123,16 @@ async def test_every_error_is_json() -> None:
                     assert answer.headers["Retry-After"] == "2"
         async with client.post(f"{url}/echo", data=b"x" * (BODY_BYTES + 1)) as answer:
             assert (answer.status, json.loads(await answer.text())["error"]) == (413, "body_too_large")
+
+
+async def test_error_below_the_routes_has_the_shape_of_their_service() -> None:
+    async with serving(ExampleRoutes(), refuse=openai.refuse) as url, aiohttp.ClientSession() as client:
+        async with client.post(f"{url}/echo", data=b"x" * (BODY_BYTES + 1)) as answer:
+            error = json.loads(await answer.text())["error"]
+            assert (answer.status, error["type"], error["code"]) == (413, "invalid_request_error", "body_too_large")
+        async with client.get(f"{url}/broken") as answer:
+            error = json.loads(await answer.text())["error"]
+            assert (answer.status, error["type"], error["message"]) == (500, "server_error", "the request failed")
 
 
 def test_longest_text_fits_into_a_body() -> None:
