@@ -1,4 +1,4 @@
-"""LiveKit's text-to-speech plugin on the native protocol, for livekit-agents 1.8 (`pip install "PATH_OF_YOUR_CLONE[livekit]"`).
+"""LiveKit's text-to-speech plugin on the native protocol, for livekit-agents 1.8 (extra `livekit`).
 
     speech = livekit.TTS(url="ws://127.0.0.1:8000", voice="michael")
     session = AgentSession(tts=speech, use_tts_aligned_transcript=True)

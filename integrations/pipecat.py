@@ -1,4 +1,4 @@
-"""Pipecat's text-to-speech service on the native protocol, for pipecat-ai 1.14 (`pip install "PATH_OF_YOUR_CLONE[pipecat]"`).
+"""Pipecat's text-to-speech service on the native protocol, for pipecat-ai 1.14 (extra `pipecat`).
 
     tts = VoxgateTTSService(url="ws://127.0.0.1:8000", settings=VoxgateTTSService.Settings(voice="michael"))
 
