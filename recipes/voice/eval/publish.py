@@ -22,7 +22,7 @@ _WINDOW, _HOP = 600, 240
 """25 ms and 10 ms."""
 _UP_TO_HZ, _RANGE_DB = 8000, 70
 _HEIGHT, _LABEL, _GAP = 100, 16, 6
-_COLOURS = 48
+_COLOURS = 16
 _SCALE = np.array([[252, 252, 250], [250, 208, 150], [226, 110, 90], [140, 44, 110], [44, 18, 84], [8, 6, 28]], float)
 """From silence to loud; dark on light, which is suitable for print."""
 
