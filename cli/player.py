@@ -52,8 +52,11 @@ class Player:
     async def play(self, pcm: bytes) -> None:
         """Writes s16le mono samples to the player; waits while its pipe is full. Raises PlayerFailed."""
         assert self._process.stdin is not None
+        now_s = asyncio.get_running_loop().time()
         if self._started_s is None:
-            self._started_s = asyncio.get_running_loop().time()
+            self._started_s = now_s
+        # After all of it was played, the player has waited for more.
+        self._started_s = max(self._started_s, now_s - self._samples / self._sample_rate_hz)
         self._samples += len(pcm) // 2
         try:
             self._process.stdin.write(pcm)

@@ -8,8 +8,9 @@ import signal
 import sys
 import time
 import wave
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -31,11 +32,13 @@ from voxgate.client import (
     connect,
 )
 from voxgate.client.events import Codec
+from voxgate.client.utterance import MESSAGE_REFUSED_CODES
 
 from .connection import add_gateway_flags, gateway_refusal_message, gateway_unreachable_message, tls_context
 from .failure import fail
 from .player import Player, PlayerFailed, find_player
 from .text_input import is_terminal, read_stdin_text
+from .utterance_texts import UtteranceTexts
 from .voices import VoicesUnavailable, fetch_voices
 
 EPILOG = """examples:
@@ -45,6 +48,10 @@ EPILOG = """examples:
   voxgate say --output hello.wav "Hello."
   voxgate say --compare "Hello."           in every voice, one after the other
 """
+
+
+INTERRUPTED_STATUS = 130
+"""Exit status after Ctrl-C."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -119,6 +126,7 @@ async def _say(parsed: argparse.Namespace, player_name: str | None, format: Audi
 
 async def _compare(parsed: argparse.Namespace, player_name: str | None, format: AudioFormat) -> int:
     """Speaks the whole text in each voice; an interrupt ends the comparison."""
+    status = 0
     voices = [voice["name"] for voice in (await asyncio.to_thread(fetch_voices, parsed))["voices"]]
     text = _text(parsed)
     fragments = [fragment async for fragment in text] if isinstance(text, AsyncIterable) else list(text)
@@ -128,9 +136,10 @@ async def _compare(parsed: argparse.Namespace, player_name: str | None, format: 
                 print(f"{voice}:", file=sys.stderr)
             output = parsed.output and parsed.output.with_stem(f"{parsed.output.stem}_{voice}")
             one = argparse.Namespace(**vars(parsed) | {"voice": voice, "output": output})
-            if status := await _speak(one, session, fragments, player_name, format):
-                return status
-    return 0
+            if (ended := await _speak(one, session, fragments, player_name, format)) == INTERRUPTED_STATUS:
+                return ended
+            status = max(status, ended)
+    return status
 
 
 def _text(parsed: argparse.Namespace) -> Iterable[str] | AsyncIterable[str]:
@@ -148,84 +157,133 @@ async def _speak(
     player_name: str | None,
     format: AudioFormat,
 ) -> int:
-    """Speaks one utterance; returns the command's exit status."""
-    async with AsyncExitStack() as stack:
-        utterance = await stack.enter_async_context(
-            session.utterance(
-                voice=parsed.voice,
-                language=parsed.language,
-                instructions=parsed.instructions,
-                layout=parsed.layout,
-                trim_silence=parsed.trim_silence,
-                normalise=parsed.normalise,
-                seed=parsed.seed,
-                rate=parsed.rate,
-                volume=parsed.volume,
-                format=format,
-                words=not parsed.quiet and player_name is not None,
-                pacing="playback" if player_name else "none",
-            )
+    """Speaks the text in as many utterances as the gateway's limit needs; returns the command's exit status."""
+    limits = session.info.limits
+    texts = UtteranceTexts(text, limits.get("characters_per_utterance"), limits.get("message_bytes"))
+    output = SpeechOutput(parsed.output, player_name, quiet=parsed.quiet)
+
+    def utterance(codec: Codec) -> AbstractAsyncContextManager[Utterance]:
+        return session.utterance(
+            voice=parsed.voice,
+            language=parsed.language,
+            instructions=parsed.instructions,
+            layout=parsed.layout,
+            trim_silence=parsed.trim_silence,
+            normalise=parsed.normalise,
+            seed=parsed.seed,
+            rate=parsed.rate,
+            volume=parsed.volume,
+            format=replace(format, codec=codec),
+            words=not parsed.quiet and player_name is not None,
+            pacing="playback" if player_name else "none",
         )
-        output = UtteranceOutput(utterance, parsed.output, player_name, quiet=parsed.quiet)
-        feeding = asyncio.create_task(output.feed(text), name="text")
-        receiving = asyncio.create_task(output.receive(), name="speech")
-        loop = asyncio.get_running_loop()
-        interrupting: list[asyncio.Task[None]] = []
 
-        def interrupt() -> None:
-            loop.remove_signal_handler(signal.SIGINT)  # a second Ctrl-C ends the command at once
-            interrupting.append(loop.create_task(output.interrupt(), name="interrupt"))
+    speaking = asyncio.create_task(_speak_all(utterance, output, texts, format.codec), name="speech")
+    loop = asyncio.get_running_loop()
+    interrupting: list[asyncio.Task[None]] = []
 
-        loop.add_signal_handler(signal.SIGINT, interrupt)
+    async def interrupt() -> None:
         try:
-            await receiving
+            await output.interrupt(texts.waiting)
         finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, *interrupting, return_exceptions=True)
-            await output.close()
-        return 130 if interrupting else 0
+            speaking.cancel()  # which may wait for more text
+
+    def start_interrupt() -> None:
+        loop.remove_signal_handler(signal.SIGINT)  # a second Ctrl-C ends the command at once
+        interrupting.append(loop.create_task(interrupt(), name="interrupt"))
+
+    loop.add_signal_handler(signal.SIGINT, start_interrupt)
+    try:
+        await asyncio.wait({speaking})
+    finally:
+        await asyncio.gather(*interrupting, return_exceptions=True)
+        loop.remove_signal_handler(signal.SIGINT)
+        speaking.cancel()
+        await asyncio.gather(speaking, return_exceptions=True)
+        await texts.close()
+        await output.close()
+    if not speaking.cancelled():
+        speaking.result()
+    if interrupting:
+        return INTERRUPTED_STATUS
+    return 1 if output.text_refused else 0
 
 
-class UtteranceOutput:
-    """Sends an utterance's audio to a player or to a file, and prints its words as they are played."""
+async def _speak_all(
+    open_utterance: Callable[[Codec], AbstractAsyncContextManager[Utterance]],
+    output: SpeechOutput,
+    texts: UtteranceTexts,
+    codec: Codec,
+) -> None:
+    """Speaks one utterance after the other; raises what `SpeechOutput.speak` raises."""
+    async with AsyncExitStack() as utterances:  # open until the end: the last audio of one is played during the next
+        utterance = await utterances.enter_async_context(open_utterance(codec))
+        await output.speak(utterance, texts.fragments())
+        while not output.interrupted and await texts.more():
+            # The stream has one WAV header.
+            following = await utterances.enter_async_context(open_utterance("pcm" if codec == "wav" else codec))
+            await output.speak(following, texts.fragments())
+        await output.finish()
 
-    def __init__(self, utterance: Utterance, output: Path | None, player_name: str | None, *, quiet: bool) -> None:
-        self._utterance = utterance
+
+@dataclass(slots=True)
+class SpokenPart:
+    """One utterance of the speech, and where its audio begins there."""
+
+    utterance: Utterance
+    start_ms: int
+    text: str = ""
+
+
+class SpeechOutput:
+    """Sends the audio of consecutive utterances to a player or to a file, and prints words as they are played."""
+
+    def __init__(self, output: Path | None, player_name: str | None, *, quiet: bool) -> None:
+        self.interrupted = False
+        self.text_refused = False
+        """Whether the gateway has refused some of the text."""
+        self._parts: list[SpokenPart] = []
         self._output = output
         self._player_name = player_name
         self._player: Player | None = None
         self._file: SoundFile | None = None
         self._captions = Captions(sys.stdout)
         self._quiet = quiet
+        self._audio_ms = 0.0
+        """Audio received, in all utterances."""
         self._first_text_s: float | None = None
         self._first_audio_s: float | None = None
-        self._interrupted = False
 
-    async def feed(self, fragments: Iterable[str] | AsyncIterable[str]) -> None:
-        """Sends the text. A failure is raised by `receive`, not here."""
-        with suppress(ClientError):
-            await self._utterance.feed(self._noted(fragments))
+    async def speak(self, utterance: Utterance, fragments: AsyncIterator[str]) -> None:
+        """Sends the text, and plays or writes the audio; returns when the last of it was received.
 
-    async def _noted(self, fragments: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
-        if isinstance(fragments, AsyncIterable):
-            async for fragment in fragments:
-                yield self._note(fragment)
-        else:
-            for fragment in fragments:
-                yield self._note(fragment)
-
-    def _note(self, fragment: str) -> str:
-        if self._first_text_s is None:
-            self._first_text_s = time.monotonic()
-        self._captions.add_text(fragment)
-        return fragment
-
-    async def receive(self) -> None:
-        """Plays or writes the audio; returns when the last of it has been played or written.
-
-        Raises ClientError, PlayerFailed, and OSError for a file that cannot be written.
+        Raises ClientError, PlayerFailed, and OSError for a file that cannot be written, and the errors of the text.
         """
-        async for event in self._utterance.events():
+        part = SpokenPart(utterance, int(self._audio_ms))
+        self._parts.append(part)
+        self._captions.begin_utterance()
+        feeding = asyncio.create_task(self._feed(part, fragments), name="text")
+        try:
+            await self._receive(part)
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _feed(self, part: SpokenPart, fragments: AsyncIterator[str]) -> None:
+        """Sends the text. A failure is raised by `_receive`, not here."""
+        with suppress(ClientError):
+            await part.utterance.feed(self._noted(part, fragments))
+
+    async def _noted(self, part: SpokenPart, fragments: AsyncIterator[str]) -> AsyncIterator[str]:
+        async for fragment in fragments:
+            if self._first_text_s is None:
+                self._first_text_s = time.monotonic()
+            part.text += fragment
+            self._captions.add_text(fragment)
+            yield fragment
+
+    async def _receive(self, part: SpokenPart) -> None:
+        async for event in part.utterance.events():
             match event:
                 case Queued(position=position):
                     self._print(f"waiting, position {position} in the queue")
@@ -233,32 +291,52 @@ class UtteranceOutput:
                     await self._open(event.format)
                 case Audio() if event.payload:
                     await self._output_audio(event.payload)
+                    self._audio_ms += 1000 * event.samples / part.utterance.format.sample_rate
                 case Words() if self._player is not None:
-                    self._captions.schedule(event.words, self._player.played_ms())
+                    self._captions.schedule(event.words, self._player.played_ms() - part.start_ms)
+                case Notice() if event.code in MESSAGE_REFUSED_CODES and not self.interrupted:
+                    self.text_refused = True
+                    fail("say", f"text was not spoken: {event.message}")
                 case Notice():
                     self._print(event.message)
                 case _:
                     pass
-        if self._player is not None and not self._interrupted:
+
+    async def finish(self) -> None:
+        """Waits until everything has been played, and prints how much it was. Raises PlayerFailed."""
+        if self._player is not None and not self.interrupted:
             await self._unless_interrupted(self._player.finish())
-        self._captions.finish(played_all=not self._interrupted)
-        if (done := self._utterance.done) is not None:
+        self._captions.finish(played_all=not self.interrupted)
+        if ends := [done for part in self._parts if (done := part.utterance.done) is not None]:
             target = f", {self._output}" if self._output else ""
             first = f", first audio after {1000 * self._first_audio_s:.0f} ms" if self._first_audio_s else ""
-            self._print(f"{done.audio_ms / 1000:.1f} s of speech{first}{target}")
+            self._print(f"{sum(done.audio_ms for done in ends) / 1000:.1f} s of speech{first}{target}")
 
-    async def interrupt(self) -> None:
-        """Stops playback and the utterance, then prints which text was spoken and which was not."""
-        self._interrupted = True
-        played_ms = self._player.played_ms() if self._player else 0
+    async def interrupt(self, waiting: str) -> None:
+        """Stops playback and the utterances, then prints which text was spoken and which was not.
+
+        `waiting` is text that no utterance has.
+        """
+        self.interrupted = True
+        position_ms = self._player.played_ms() if self._player else 0
         if self._player is not None:
             await self._player.stop()
-        try:
-            answer: Interrupted = await self._utterance.interrupt(played_ms)
-        except SpeechError:
-            return  # the utterance had already ended
+        spoken, unspoken, answered = "", "", False
+        for number, part in enumerate(self._parts):
+            if number + 1 < len(self._parts) and position_ms >= self._parts[number + 1].start_ms:
+                spoken += part.text
+                continue
+            try:
+                answer: Interrupted = await part.utterance.interrupt(max(0, position_ms - part.start_ms))
+            except SpeechError:
+                spoken += part.text  # the utterance had already ended
+                continue
+            answered = True
+            spoken += answer.text_spoken
+            unspoken += answer.text_remaining
         self._captions.finish(played_all=False)
-        print(f"\nspoken: {answer.text_spoken}\nnot spoken: {answer.text_remaining}", file=sys.stderr)
+        if answered or waiting:
+            print(f"\nspoken: {spoken}\nnot spoken: {unspoken}{waiting}", file=sys.stderr)
 
     async def close(self) -> None:
         if self._player is not None:
@@ -267,9 +345,9 @@ class UtteranceOutput:
             self._file.close()
 
     async def _open(self, format: AudioFormat) -> None:
-        if self._player_name is not None:
+        if self._player_name is not None and self._player is None:
             self._player = await Player.open(self._player_name, format.sample_rate)
-        if self._output is not None:
+        if self._output is not None and self._file is None:
             self._file = SoundFile(self._output, format)
 
     async def _output_audio(self, payload: bytes) -> None:
@@ -285,7 +363,7 @@ class UtteranceOutput:
         try:
             await playing
         except PlayerFailed:
-            if not self._interrupted:
+            if not self.interrupted:
                 raise
 
     def _print(self, text: str) -> None:
@@ -299,18 +377,23 @@ class Captions:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._text = ""
+        self._utterance_start = 0
         self._printed = 0
         self._timers: list[asyncio.TimerHandle] = []
+
+    def begin_utterance(self) -> None:
+        """What follows is the text of another utterance, in which its words are counted."""
+        self._utterance_start = len(self._text)
 
     def add_text(self, fragment: str) -> None:
         self._text += fragment
 
     def schedule(self, words: Sequence[Word], played_ms: int) -> None:
-        """Prints each word when the player, now at `played_ms`, reaches it."""
+        """Prints each word when the player, now at `played_ms` of the utterance, reaches it."""
         loop = asyncio.get_running_loop()
         for word in words:
             delay_s = max(0, word.start_ms - played_ms) / 1000
-            self._timers.append(loop.call_later(delay_s, self._print_until, word.end))
+            self._timers.append(loop.call_later(delay_s, self._print_until, self._utterance_start + word.end))
 
     def finish(self, *, played_all: bool) -> None:
         """Ends the line. Words still scheduled are printed only where everything was played."""

@@ -11,8 +11,8 @@ import wave
 from pathlib import Path
 
 import pytest
-from fakes.gateway.protocol_server import FakeGateway
-from fakes.waiting import DEADLINE_S
+from fakes.gateway.protocol_server import FakeGateway, greeting_with
+from fakes.waiting import DEADLINE_S, block_until
 from voxgate.cli.main import main
 from voxgate.cli.say import Captions
 from voxgate.client import Word
@@ -47,6 +47,19 @@ async def test_all_words_are_printed_when_everything_was_played() -> None:
     captions.schedule([Word("two", 4, 7, 60_000, 61_000)], played_ms=0)
     captions.finish(played_all=True)
     assert out.getvalue() == "one two.\n"
+
+
+async def test_words_are_counted_in_their_own_utterance() -> None:
+    out = io.StringIO()
+    captions = Captions(out)
+    for text in ("one two. ", "six"):
+        captions.begin_utterance()
+        captions.add_text(text)
+        captions.schedule([Word(text[:3], 0, 3, 0, 300)], played_ms=0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    captions.finish(played_all=False)
+    assert out.getvalue() == "one two. six\n"
 
 
 VOXGATE = [sys.executable, "-c", "import sys; from voxgate.cli.main import main; sys.exit(main())"]
@@ -105,6 +118,90 @@ def test_unwritable_file_is_reported_in_one_line(gateway: FakeGateway, file: str
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
     assert ended.stderr.startswith(f"voxgate say: {file}: No s")  # "such file" and "space left"
+
+
+def texts_spoken(gateway: FakeGateway) -> list[str]:
+    return [utterance.text for utterance in gateway.utterances.values()]
+
+
+@pytest.fixture
+def short_utterances(gateway: FakeGateway) -> int:
+    """The gateway's limit of characters per utterance."""
+    gateway.max_characters = 40
+    gateway.greeting = greeting_with(characters_per_utterance=40)
+    return 40
+
+
+LONG_TEXT = "This sentence has just 36 characters." + " And here come one, two, three more." * 4
+
+
+def test_text_beyond_the_limit_goes_on_in_the_next_utterance(
+    gateway: FakeGateway, short_utterances: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "long.wav"
+    assert main(["say", "--url", gateway.url, "--output", str(file), LONG_TEXT]) == 0
+    texts = texts_spoken(gateway)
+    assert len(texts) == 5
+    assert all(len(text) <= short_utterances and text.endswith(". ") for text in texts[:-1])
+    assert "".join(texts) == LONG_TEXT
+    with wave.open(str(file)) as written:
+        assert written.getnframes() == len(LONG_TEXT) * 1920
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    assert f"{len(LONG_TEXT) * 0.08:.1f} s of speech" in errors
+
+
+@pytest.mark.usefixtures("short_utterances")
+def test_standard_input_beyond_the_limit_is_spoken(gateway: FakeGateway) -> None:
+    text = "word and word " * 30
+    command = [*VOXGATE, "say", "--url", gateway.url, "--output", "-"]
+    ended = subprocess.run(command, input=text.encode(), capture_output=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "".join(texts_spoken(gateway)) == text
+    assert len(ended.stdout) == 2 * len(text) * 1920
+    codecs = [message["format"]["codec"] for message in gateway.received if message["type"] == "start"]
+    assert codecs[0] == "wav"
+    assert set(codecs[1:]) == {"pcm"}, "another WAV header is among the samples"
+
+
+@pytest.mark.usefixtures("short_utterances")
+def test_one_player_plays_all_utterances(gateway: FakeGateway, player: Path) -> None:
+    command = [*VOXGATE, "say", "--url", gateway.url, LONG_TEXT]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert player.stat().st_size == 2 * len(LONG_TEXT) * 1920
+    assert ended.stdout == f"{LONG_TEXT}\n"
+
+
+@pytest.mark.usefixtures("player", "short_utterances")
+def test_interrupt_ends_all_utterances(gateway: FakeGateway) -> None:
+    with subprocess.Popen(
+        [*VOXGATE, "say", "--url", gateway.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as saying:
+        assert saying.stdin is not None
+        assert saying.stdout is not None
+        assert saying.stderr is not None
+        saying.stdin.write(LONG_TEXT.encode())
+        saying.stdin.flush()
+        saying.stdout.read(1)
+        block_until(lambda: len(gateway.utterances) == 5)  # the last one waits for the rest of standard input
+        saying.send_signal(signal.SIGINT)
+        assert saying.wait(DEADLINE_S) == 130
+        output = saying.stderr.read().decode()
+    spoken, unspoken = output.rstrip("\n").split("\nspoken: ")[1].split("\nnot spoken: ")
+    assert spoken + unspoken == LONG_TEXT
+
+
+def test_refused_text_fails_the_command(
+    gateway: FakeGateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.max_characters = 4  # which the gateway has not announced
+    file = tmp_path / "a.wav"
+    assert main(["say", "--url", gateway.url, "--quiet", "--output", str(file), "Hello"]) == 1
+    assert capsys.readouterr().err == "voxgate say: text was not spoken: about text_too_long\n"
 
 
 def test_layout_and_trim_silence_are_sent(gateway: FakeGateway, tmp_path: Path) -> None:

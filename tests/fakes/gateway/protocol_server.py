@@ -129,6 +129,8 @@ class FakeGateway:
         self.hold_after: int | None = None
         """Characters of an utterance after which it waits for `release`."""
         self.ready = True
+        self.max_characters: int | None = None
+        """Characters of an utterance beyond which text is refused."""
         self.missing_samples = 0
         """Samples that `done` counts and that were not sent."""
         self.queue: list[int] = []
@@ -209,6 +211,9 @@ class FakeGateway:
                         )
                     case "interrupt":
                         await connection.send(json.dumps(error_message("unknown_utterance", id)))
+                    case "text" if utterance and self._too_long(utterance, message["text"]):
+                        refusal = error_message("text_too_long", id)
+                        await connection.send(json.dumps(refusal | {"id": message.get("id")}))
                     case "text" if utterance:
                         utterance.text += message["text"]
                         utterance.arrived.set()
@@ -219,6 +224,9 @@ class FakeGateway:
                         utterance.played_samples = message["played_samples"]
             for task in tasks.values():
                 task.cancel()
+
+    def _too_long(self, utterance: FakeUtterance, text: str) -> bool:
+        return self.max_characters is not None and len(utterance.text) + len(text) > self.max_characters
 
     async def _speak(self, connection: ServerConnection, utterance: FakeUtterance) -> None:
         id = utterance.id
@@ -291,7 +299,12 @@ class FakeGateway:
         await connection.send(header + payload)
 
 
-GREETING = {
+def greeting_with(**limits: int) -> dict[str, Any]:
+    """The first message of a gateway that has these limits too."""
+    return {**GREETING, "limits": {**GREETING["limits"], **limits}}
+
+
+GREETING: dict[str, Any] = {
     "type": "session",
     "protocol": 1,
     "session": "s1",
