@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import ssl
 from http import HTTPStatus
 from pathlib import Path
 
 from voxgate.client import DEFAULT_URL
+from voxgate.client.address import ServerAddress
 
 API_KEY_VARIABLE = "VOXGATE_API_KEY"
 
@@ -42,8 +44,28 @@ def key_header(parsed: argparse.Namespace) -> dict[str, str]:
     return {"Authorization": f"Bearer {parsed.key}"} if parsed.key else {}
 
 
-def gateway_unreachable_message(url: str) -> str:
-    return f"no gateway runs at {url}: start one with 'voxgate serve', or name another address with --url"
+def gateway_unreachable_message(url: str, reason: object) -> str:
+    """The text for a gateway that does not answer, because of `reason`, an error or a text.
+
+    It advises to start one where a port of this machine is closed, and otherwise gives the reason.
+    """
+    if _is_loopback(url) and _is_refused_connection(reason):
+        return f"no gateway runs at {url}: start one with 'voxgate serve', or name another address with --url"
+    advice = "; name a certificate to trust with --ca" if isinstance(reason, ssl.SSLCertVerificationError) else ""
+    return f"no gateway answers at {url}: {reason}{advice}"
+
+
+def _is_refused_connection(reason: object) -> bool:
+    # For a name with several addresses, asyncio raises a plain OSError without a number that joins their errors.
+    return isinstance(reason, ConnectionRefusedError) or (type(reason) is OSError and reason.errno is None)
+
+
+def _is_loopback(url: str) -> bool:
+    try:
+        host = ServerAddress.parse(url).host
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def gateway_refusal_message(status: int, message: str) -> str:

@@ -107,8 +107,8 @@ def run(parsed: argparse.Namespace) -> int:
         return asyncio.run(command(parsed, player, format))
     except VoicesUnavailable as error:
         return fail("say", str(error))
-    except Unreachable:
-        return fail("say", gateway_unreachable_message(parsed.url))
+    except Unreachable as unreachable:
+        return fail("say", gateway_unreachable_message(parsed.url, unreachable.__cause__ or unreachable))
     except Refused as refused:
         wait = f", try again in {refused.retry_after_ms / 1000:.1f} s" if refused.retry_after_ms else ""
         return fail("say", gateway_refusal_message(refused.status, refused.message) + wait)

@@ -6,6 +6,7 @@ import argparse
 import json
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 
 from voxgate.client.address import ServerAddress
@@ -77,10 +78,8 @@ def fetch_voices(parsed: argparse.Namespace) -> dict[str, Any]:
     except urllib.error.HTTPError as refusal:
         raise VoicesUnavailable(gateway_refusal_message(refusal.code, _reason(refusal))) from None
     except urllib.error.URLError as error:
-        if isinstance(error.reason, ConnectionError):
-            raise VoicesUnavailable(gateway_unreachable_message(parsed.url)) from None
-        raise VoicesUnavailable(f"cannot list the voices at {parsed.url}: {error.reason}") from None
-    except (OSError, ValueError) as error:
+        raise VoicesUnavailable(gateway_unreachable_message(parsed.url, error.reason)) from None
+    except (OSError, ValueError, HTTPException) as error:
         raise VoicesUnavailable(f"cannot list the voices at {parsed.url}: {error}") from None
 
 

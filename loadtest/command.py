@@ -93,8 +93,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Returns 0 when every step met the objectives (with --find: when any did), 1 otherwise."""
     slo = Slo(parsed.buffer_ms, parsed.first_audio_ms)
-    if not asyncio.run(is_reachable(parsed.url)):
-        text = f"no server answers at {parsed.url}: start one, or name another address with --url"
+    if (problem := asyncio.run(connection_problem(parsed.url))) is not None:
+        text = f"no server answers at {parsed.url} ({problem}): start one, or name another address with --url"
         print(f"voxgate bench ws: {text}", file=sys.stderr)
         return 1
     lines = parsed.jsonl.open("w", encoding="utf-8") if parsed.jsonl is not None else None
@@ -117,16 +117,18 @@ def run(parsed: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
-async def is_reachable(url: str) -> bool:
-    """Whether a TCP connection to the address can be opened."""
+async def connection_problem(url: str) -> str | None:
+    """Returns why no TCP connection to the address can be opened; None if one can."""
     try:
         address = ServerAddress.parse(url)
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             _, writer = await asyncio.open_connection(address.host, address.port)
-    except (OSError, ValueError):  # TimeoutError is an OSError
-        return False
+    except TimeoutError:
+        return f"no connection within {_CONNECT_TIMEOUT_S:g} s"
+    except (OSError, ValueError) as error:
+        return str(error)
     writer.close()
-    return True
+    return None
 
 
 class LoadTest:

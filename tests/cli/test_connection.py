@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import wave
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from fakes.certificates import self_signed
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.waiting import DEADLINE_S
+from voxgate.cli.connection import gateway_unreachable_message
 from voxgate.cli.main import main
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
@@ -53,6 +55,50 @@ async def test_commands_reach_a_gateway_with_key_and_certificate(
         assert process.returncode == 0, errors
         with wave.open(str(output)) as written:
             assert written.getnframes() > 0
+
+
+@pytest.mark.parametrize("command", [["voices"], ["say", "--output", os.devnull, "Well."]])
+async def test_certificate_that_is_not_trusted_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    async with guarded(tmp_path) as (url, _):
+        assert await asyncio.to_thread(main, [*command, "--url", url]) == 1
+    output = capsys.readouterr().err
+    assert "certificate verify failed" in output
+    assert "--ca" in output
+    assert "voxgate serve" not in output
+
+
+async def test_tls_port_without_tls_is_not_said_to_be_closed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with guarded(tmp_path) as (url, _):
+        plain = url.replace("wss", "ws")
+        assert await asyncio.to_thread(main, ["say", "--url", plain, "--output", os.devnull, "Well."]) == 1
+        assert await asyncio.to_thread(main, ["voices", "--url", plain]) == 1
+    say, voices = capsys.readouterr().err.splitlines()
+    assert "did not receive a valid HTTP response" in say
+    assert "voxgate serve" not in say + voices
+
+
+@pytest.mark.parametrize(
+    ("url", "reason", "advised"),
+    [
+        ("ws://127.0.0.1:8000", ConnectionRefusedError(111, "refused"), True),
+        ("localhost:8000", OSError("Multiple exceptions: refused, refused"), True),
+        ("ws://[::1]:8000", ConnectionRefusedError(111, "refused"), True),
+        ("ws://speech.example:8000", ConnectionRefusedError(111, "refused"), False),
+        ("ws://127.0.0.1:8000", ConnectionResetError(104, "reset"), False),
+        ("ws://127.0.0.1:8000", TimeoutError("timed out"), False),
+    ],
+)
+def test_starting_a_gateway_is_advised_for_a_closed_port_of_this_machine(
+    url: str, reason: OSError, advised: bool
+) -> None:
+    message = gateway_unreachable_message(url, reason)
+    assert url in message
+    assert ("voxgate serve" in message) == advised
+    assert advised or str(reason) in message
 
 
 async def test_key_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,4 +119,4 @@ def test_unreachable_gateway_is_reported_in_one_line(capsys: pytest.CaptureFixtu
     assert main(["bench", "ws", "--url", "127.0.0.1:9", *SHORT]) == 1
     output = capsys.readouterr()
     assert (output.out, output.err.count("\n")) == ("", 1)
-    assert "no server answers at 127.0.0.1:9" in output.err
+    assert "no server answers at 127.0.0.1:9 ([Errno 111] Connect call failed" in output.err
