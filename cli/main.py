@@ -40,6 +40,13 @@ class _VersionAction(argparse.Action):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; the exit status is 0 for success, 1 for failure, 2 for wrong usage, 130 after Ctrl-C."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:  # also while the libraries of the command are imported, which takes a second
+        return 130
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = argparse.ArgumentParser(
         prog="voxgate",
@@ -72,6 +79,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as missing:
         # Libraries of the voice model are imported when it is loaded.
         return fail(parsed.command, missing_library(parsed.command, str(missing.name)))
-    except KeyboardInterrupt:
-        return 130
     return status

@@ -54,6 +54,25 @@ sys.exit(main({arguments}))
     assert ended.stderr.replace("numpy", "pydantic") == f"{message}{install_advice('cpu')}\n"
 
 
+def test_interrupt_during_imports_ends_the_command_quietly() -> None:
+    code = """
+import signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pydantic":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from voxgate.cli.main import main
+sys.exit(main(["serve"]))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
 @pytest.mark.parametrize("command", ["", "say", "voices", "serve", "doctor"])
 def test_help_imports_no_heavy_library(command: str) -> None:
     code = f"""
