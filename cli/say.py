@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+import struct
 import sys
 import time
-import wave
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 from voxgate.client import (
     Audio,
@@ -52,6 +53,9 @@ EPILOG = """examples:
 
 INTERRUPTED_STATUS = 130
 """Exit status after Ctrl-C."""
+CLOSED_PIPE_STATUS = 141
+"""Exit status when the reader of the output has closed its pipe: what a shell reports for a program ended by SIGPIPE,
+as most Unix commands are. It is no failure to report: `voxgate say --output - ... | head` works as intended."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +116,8 @@ def run(parsed: argparse.Namespace) -> int:
     except Refused as refused:
         wait = f", try again in {refused.retry_after_ms / 1000:.1f} s" if refused.retry_after_ms else ""
         return fail("say", gateway_refusal_message(refused.status, refused.message) + wait)
+    except BrokenPipeError:
+        return CLOSED_PIPE_STATUS
     except OSError as error:
         return fail("say", f"{error.filename or parsed.output}: {error.strerror or error}")
     except (ClientError, PlayerFailed, ValueError) as error:
@@ -425,40 +431,62 @@ _CODECS: dict[str, Codec] = {".wav": "pcm", ".mp3": "mp3", ".ogg": "ogg_opus", "
 
 def format_for(path: Path) -> AudioFormat:
     """The audio format to request for the file `path`. Raises ValueError for a suffix without one."""
-    if path == STANDARD_OUTPUT:
-        return AudioFormat("wav")  # written to a pipe, whose header cannot be corrected at the end
+    codec = _CODECS.get(path.suffix.lower())
+    if path == STANDARD_OUTPUT or (codec in (None, "pcm") and not _can_seek(path)):
+        return AudioFormat("wav")  # its header needs no correction at the end
     if not path.suffix:
         return AudioFormat("pcm")
-    try:
-        return AudioFormat(_CODECS[path.suffix.lower()])
-    except KeyError:
-        raise ValueError(f"suffix of the output file must be one of {', '.join(_CODECS)}, got {path}") from None
+    if codec is None:
+        raise ValueError(f"suffix of the output file must be one of {', '.join(_CODECS)}, got {path}")
+    return AudioFormat(codec)
+
+
+def _can_seek(path: Path) -> bool:
+    """Whether `path` is a regular file, or will be one: pipes, sockets and devices cannot seek."""
+    return path.is_file() or not path.exists()
+
+
+_WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+_MAX_WAV_BYTES = 0xFFFF_FFFF
+"""The largest size that a header can hold."""
+
+
+def _wav_header(sample_rate_hz: int, data_bytes: int) -> bytes:
+    """The header of a WAV file with `data_bytes` of s16le mono samples."""
+    file_bytes = min(_WAV_HEADER.size - 8 + data_bytes, _MAX_WAV_BYTES)
+    chunk = (b"fmt ", 16, 1, 1, sample_rate_hz, 2 * sample_rate_hz, 2, 16)
+    return _WAV_HEADER.pack(b"RIFF", file_bytes, b"WAVE", *chunk, b"data", min(data_bytes, _MAX_WAV_BYTES))
 
 
 class SoundFile:
-    """Writes the payloads of one utterance in the format of `format_for`. Methods raise OSError."""
+    """Writes the payloads of utterances in the format of `format_for`. Methods raise OSError."""
 
     def __init__(self, path: Path, format: AudioFormat) -> None:
-        self._file: BinaryIO
+        # Without a buffer: a program at the other end of a pipe may be playing it, and after an error nothing is left
+        # to be written when the interpreter ends.
         if path == STANDARD_OUTPUT:
-            self._file = open(_STANDARD_OUTPUT_DESCRIPTOR, "wb", closefd=False)  # noqa: SIM115 - until close()
+            self._file = FileIO(_STANDARD_OUTPUT_DESCRIPTOR, "wb", closefd=False)
         else:
-            self._file = path.open("wb")
-        self._wav: wave.Wave_write | None = None
-        if format.codec == "pcm":
-            self._wav = wave.open(self._file, "wb")  # noqa: SIM115 - until close()
-            self._wav.setnchannels(1)
-            self._wav.setsampwidth(2)
-            self._wav.setframerate(format.sample_rate)
+            self._file = FileIO(path, "wb")
+        self._sample_rate_hz = format.sample_rate if format.codec == "pcm" else None
+        """Of a WAV file whose header is written here."""
+        self._data_bytes = 0
+        if self._sample_rate_hz is not None:
+            self._write(_wav_header(self._sample_rate_hz, 0))
 
     def write(self, payload: bytes) -> None:
-        if self._wav is not None:
-            self._wav.writeframes(payload)
-        else:
-            self._file.write(payload)
-            self._file.flush()  # a program at the other end of a pipe may be playing it
+        self._write(payload)
+        self._data_bytes += len(payload)
 
     def close(self) -> None:
-        if self._wav is not None:
-            self._wav.close()
-        self._file.close()
+        try:
+            if self._sample_rate_hz is not None:
+                self._file.seek(0)
+                self._write(_wav_header(self._sample_rate_hz, self._data_bytes))
+        finally:
+            self._file.close()
+
+    def _write(self, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[self._file.write(rest) :]

@@ -111,6 +111,14 @@ def test_dash_writes_wav_to_standard_output(gateway: FakeGateway) -> None:
     assert (ended.returncode, len(ended.stdout)) == (0, 2 * 5 * 1920)
 
 
+def test_full_standard_output_is_reported_in_one_line(gateway: FakeGateway) -> None:
+    command = [*VOXGATE, "say", "--url", gateway.url, "--output", "-", "Hello"]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "voxgate say: -: No space left on device\n"
+
+
 @pytest.mark.parametrize("file", ["/nowhere/hello.wav", "/dev/full"])
 def test_unwritable_file_is_reported_in_one_line(gateway: FakeGateway, file: str) -> None:
     command = [*VOXGATE, "say", "--url", gateway.url, "--output", file, "Hello"]
@@ -202,6 +210,34 @@ def test_refused_text_fails_the_command(
     file = tmp_path / "a.wav"
     assert main(["say", "--url", gateway.url, "--quiet", "--output", str(file), "Hello"]) == 1
     assert capsys.readouterr().err == "voxgate say: text was not spoken: about text_too_long\n"
+
+
+def test_closed_standard_output_ends_the_command_quietly(gateway: FakeGateway) -> None:
+    command = [*VOXGATE, "say", "--url", gateway.url, "--output", "-", "Hello " * 20]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as saying:
+        assert saying.stdout is not None
+        assert saying.stderr is not None
+        saying.stdout.read(1000)
+        saying.stdout.close()
+        assert saying.wait(DEADLINE_S) == 141
+        assert saying.stderr.read() == b""
+
+
+@pytest.mark.parametrize("suffix", ["", ".wav", ".fifo"])
+def test_named_pipe_gets_a_stream(gateway: FakeGateway, tmp_path: Path, suffix: str) -> None:
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reading:
+        assert main(["say", "--url", gateway.url, "--output", str(pipe), "Hello"]) == 0
+        assert len(reading.communicate(timeout=DEADLINE_S)[0]) == 2 * 5 * 1920
+    assert gateway.received[0]["format"]["codec"] == "wav"
+
+
+def test_device_of_standard_output_gets_a_stream(gateway: FakeGateway) -> None:
+    command = [*VOXGATE, "say", "--url", gateway.url, "--output", "/dev/stdout", "Hello"]
+    ended = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False)
+    assert (ended.returncode, len(ended.stdout)) == (0, 2 * 5 * 1920), ended.stderr
+    assert gateway.received[0]["format"]["codec"] == "wav"
 
 
 def test_layout_and_trim_silence_are_sent(gateway: FakeGateway, tmp_path: Path) -> None:
