@@ -112,7 +112,7 @@ def test_dash_writes_wav_to_standard_output(gateway: FakeGateway) -> None:
 
 
 def test_full_standard_output_is_reported_in_one_line(gateway: FakeGateway) -> None:
-    command = [*VOXGATE, "say", "--url", gateway.url, "--output", "-", "Hello"]
+    command = [*VOXGATE, "say", "--url", gateway.url, "--output", "-", "Hello " * 20]
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 1
@@ -121,7 +121,7 @@ def test_full_standard_output_is_reported_in_one_line(gateway: FakeGateway) -> N
 
 @pytest.mark.parametrize("file", ["/nowhere/hello.wav", "/dev/full"])
 def test_unwritable_file_is_reported_in_one_line(gateway: FakeGateway, file: str) -> None:
-    command = [*VOXGATE, "say", "--url", gateway.url, "--output", file, "Hello"]
+    command = [*VOXGATE, "say", "--url", gateway.url, "--output", file, "Hello " * 20]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
@@ -228,8 +228,11 @@ def test_named_pipe_gets_a_stream(gateway: FakeGateway, tmp_path: Path, suffix: 
     pipe = tmp_path / f"pipe{suffix}"
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reading:
-        assert main(["say", "--url", gateway.url, "--output", str(pipe), "Hello"]) == 0
-        assert len(reading.communicate(timeout=DEADLINE_S)[0]) == 2 * 5 * 1920
+        try:
+            assert main(["say", "--url", gateway.url, "--output", str(pipe), "Hello"]) == 0
+            assert len(reading.communicate(timeout=DEADLINE_S)[0]) == 2 * 5 * 1920
+        finally:
+            reading.kill()
     assert gateway.received[0]["format"]["codec"] == "wav"
 
 
