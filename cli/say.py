@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-import struct
 import sys
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from io import FileIO
 from pathlib import Path
 from typing import TextIO
 
@@ -38,6 +36,7 @@ from voxgate.client.utterance import MESSAGE_REFUSED_CODES
 from .connection import add_gateway_flags, gateway_refusal_message, gateway_unreachable_message, tls_context
 from .failure import fail
 from .player import Player, PlayerFailed, find_player
+from .sound_file import STANDARD_OUTPUT, SoundFile, format_for
 from .text_input import is_terminal, read_stdin_text
 from .utterance_texts import UtteranceTexts
 from .voices import VoicesUnavailable, fetch_voices
@@ -420,73 +419,3 @@ class Captions:
             self._out.write(self._text[self._printed : end].replace("\n", " "))
             self._out.flush()
             self._printed = end
-
-
-STANDARD_OUTPUT = Path("-")
-_STANDARD_OUTPUT_DESCRIPTOR = 1
-
-_CODECS: dict[str, Codec] = {".wav": "pcm", ".mp3": "mp3", ".ogg": "ogg_opus", ".opus": "ogg_opus"}
-"""Codec by file suffix. The payloads of all but pcm, joined, are the file."""
-
-
-def format_for(path: Path) -> AudioFormat:
-    """The audio format to request for the file `path`. Raises ValueError for a suffix without one."""
-    codec = _CODECS.get(path.suffix.lower())
-    if path == STANDARD_OUTPUT or (codec in (None, "pcm") and not _can_seek(path)):
-        return AudioFormat("wav")  # its header needs no correction at the end
-    if not path.suffix:
-        return AudioFormat("pcm")
-    if codec is None:
-        raise ValueError(f"suffix of the output file must be one of {', '.join(_CODECS)}, got {path}")
-    return AudioFormat(codec)
-
-
-def _can_seek(path: Path) -> bool:
-    """Whether `path` is a regular file, or will be one: pipes, sockets and devices cannot seek."""
-    return path.is_file() or not path.exists()
-
-
-_WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
-_MAX_WAV_BYTES = 0xFFFF_FFFF
-"""The largest size that a header can hold."""
-
-
-def _wav_header(sample_rate_hz: int, data_bytes: int) -> bytes:
-    """The header of a WAV file with `data_bytes` of s16le mono samples."""
-    file_bytes = min(_WAV_HEADER.size - 8 + data_bytes, _MAX_WAV_BYTES)
-    chunk = (b"fmt ", 16, 1, 1, sample_rate_hz, 2 * sample_rate_hz, 2, 16)
-    return _WAV_HEADER.pack(b"RIFF", file_bytes, b"WAVE", *chunk, b"data", min(data_bytes, _MAX_WAV_BYTES))
-
-
-class SoundFile:
-    """Writes the payloads of utterances in the format of `format_for`. Methods raise OSError."""
-
-    def __init__(self, path: Path, format: AudioFormat) -> None:
-        # Without a buffer: a program at the other end of a pipe may be playing it, and after an error nothing is left
-        # to be written when the interpreter ends.
-        if path == STANDARD_OUTPUT:
-            self._file = FileIO(_STANDARD_OUTPUT_DESCRIPTOR, "wb", closefd=False)
-        else:
-            self._file = FileIO(path, "wb")
-        self._sample_rate_hz = format.sample_rate if format.codec == "pcm" else None
-        """Of a WAV file whose header is written here."""
-        self._data_bytes = 0
-        if self._sample_rate_hz is not None:
-            self._write(_wav_header(self._sample_rate_hz, 0))
-
-    def write(self, payload: bytes) -> None:
-        self._write(payload)
-        self._data_bytes += len(payload)
-
-    def close(self) -> None:
-        try:
-            if self._sample_rate_hz is not None:
-                self._file.seek(0)
-                self._write(_wav_header(self._sample_rate_hz, self._data_bytes))
-        finally:
-            self._file.close()
-
-    def _write(self, content: bytes) -> None:
-        rest = memoryview(content)
-        while rest:
-            rest = rest[self._file.write(rest) :]
