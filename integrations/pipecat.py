@@ -9,6 +9,7 @@ which it is spoken, so that after an interruption the conversation's history hol
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,7 @@ LANGUAGES = {
     "zh": "chinese", "en": "english", "ja": "japanese", "ko": "korean", "de": "german", "fr": "french",
     "ru": "russian", "pt": "portuguese", "es": "spanish", "it": "italian",
 }  # fmt: skip  # two columns of the family's languages
+_FAILED_TURNS = 16
 _REFUSED_FOR_GOOD = frozenset({401, 403, 404})
 
 
@@ -103,6 +105,8 @@ class VoxgateTTSService(TTSService):
         # A turn that cannot connect has to fail while the caller still waits for it; the next one tries again.
         self._client = Client(url, key=api_key, retry=NO_RETRY)
         self._turns: dict[str, _Turn] = {}
+        self._failed: deque[str] = deque(maxlen=_FAILED_TURNS)
+        """Newest turns that failed; what is left of their text is not to be spoken."""
         self._playback = TurnPlayback()
         self._answering: set[asyncio.Task[None]] = set()
         self._register_event_handler("on_queued")
@@ -158,6 +162,9 @@ class VoxgateTTSService(TTSService):
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Sends a fragment of the turn `context_id`; its audio follows through the turn's audio context."""
         turn = self._turns.get(context_id)
+        if context_id in self._failed:
+            yield None  # the rest of a turn that failed
+            return
         if turn is None:
             turn = self._turns[context_id] = _Turn()
             turn.task = self.create_task(self._speak(context_id, turn))
@@ -190,6 +197,7 @@ class VoxgateTTSService(TTSService):
                     feeding.cancel()
                     await asyncio.gather(feeding, return_exceptions=True)
         except ClientError as failure:
+            self._failed.append(context_id)
             permanent = isinstance(failure, Refused) and failure.status in _REFUSED_FOR_GOOD
             await self.append_to_audio_context(context_id, ErrorFrame(error=str(failure), exception=failure))
             if permanent:

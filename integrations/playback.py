@@ -9,7 +9,9 @@ class TurnPlayback:
     def __init__(self) -> None:
         self._began_s: float | None = None
         self._audio_s: dict[str, float] = {}
-        """Audio received, by turn, in the order of playback, since the bot began to speak."""
+        """Audio received, by turn, in the order of playback."""
+        self._played_s: dict[str, float] = {}
+        """How much of it was played before the bot began to speak."""
         self._complete: set[str] = set()
 
     def add(self, context_id: str, audio_s: float) -> None:
@@ -24,24 +26,24 @@ class TurnPlayback:
             self._began_s = now_s
 
     def stop(self) -> None:
-        """All audio that is complete has been played."""
+        """All audio that was received has been played; that of turns which are not complete goes on later."""
         self._began_s = None
-        for context_id in self._complete:
-            self._audio_s.pop(context_id, None)
-        self._complete.clear()
+        for context_id in tuple(self._complete):
+            self.forget(context_id)
+        self._played_s = dict(self._audio_s)
 
     def forget(self, context_id: str) -> None:
         """This turn is not played any further."""
         self._audio_s.pop(context_id, None)
+        self._played_s.pop(context_id, None)
         self._complete.discard(context_id)
 
     def played_s(self, context_id: str, now_s: float) -> float:
         """Seconds of the turn's audio that were played, at most those received."""
-        if self._began_s is None or context_id not in self._audio_s:
-            return 0.0
-        left_s = now_s - self._began_s
+        left_s = 0.0 if self._began_s is None else now_s - self._began_s
         for each, audio_s in self._audio_s.items():
+            before_s = self._played_s.get(each, 0.0)
             if each == context_id:
-                return min(max(left_s, 0.0), audio_s)
-            left_s -= audio_s
+                return min(before_s + max(left_s, 0.0), audio_s)
+            left_s -= audio_s - before_s
         return 0.0

@@ -159,7 +159,7 @@ class QwenSynthesizer(VoiceModel):
 
     async def _calibrate(self, capacity: Capacity) -> None:
         self._progress.enter("measuring how fast it speaks")
-        # Of a base model, which may get its first voice later.
+        # A base model may get its first voice later. `prompt` keeps this one in the catalog meanwhile.
         silent = ClonedVoice("silent", np.zeros(self._checkpoint.talker.hidden, np.float32))
         prompt = None if self.voices else self._catalog.unlisted(silent)
         request = replace(self._calibration_request(), voice_digest="" if prompt is None else silent.digest)

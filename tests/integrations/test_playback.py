@@ -41,3 +41,17 @@ def test_silence_and_interruptions_end_what_was_played() -> None:
     playback.start(2.0)
     assert playback.played_s("c", 2.25) == pytest.approx(0.25)
     assert playback.played_s("b", 2.25) == 0
+
+
+def test_a_turn_that_pauses_goes_on_behind_what_was_played() -> None:
+    playback = TurnPlayback()
+    playback.add("a", 3.0)
+    playback.start(0.0)
+    playback.stop()  # as where the language model calls a tool
+    assert playback.played_s("a", 9.0) == 3.0
+    playback.add("a", 2.0)
+    playback.add("b", 1.0)
+    playback.start(10.0)
+    assert playback.played_s("a", 11.0) == pytest.approx(4.0)
+    assert playback.played_s("a", 19.0) == 5.0
+    assert playback.played_s("b", 12.5) == pytest.approx(0.5)
