@@ -98,7 +98,7 @@ class CodecClient:
         self._planning: asyncio.Handle | None = None
         self._replan_timer: asyncio.Handle | None = None
         self._watchdog = HeartbeatWatchdog(job_deadline_s)
-        self._answer_timer: asyncio.TimerHandle | None = None
+        self._answer_timer: asyncio.Handle | None = None
 
     @property
     def ready(self) -> bool:
@@ -279,15 +279,15 @@ class CodecClient:
 
     def _expect_answer(self) -> None:
         loop = asyncio.get_running_loop()
-        self._answer_timer = loop.call_at(self._watchdog.due_s(self._slowest_s(loop.time())), self._check_answer)
+        due_s = self._watchdog.due_s(self._slowest_s(loop.time()))
+        self._answer_timer = loop.call_at(due_s, self._check_answer, due_s)
 
     def _slowest_s(self, now_s: float) -> float:
         """Returns how long the jobs before an answer can take."""
         return SLOW_JOBS * (self.times.curve(now_s).at(self.max_job_frames) or 0.0)
 
-    def _check_answer(self) -> None:
-        assert self._answer_timer is not None  # this is its callback
-        planned_s, self._answer_timer = self._answer_timer.when(), None
+    def _check_answer(self, planned_s: float) -> None:
+        self._answer_timer = None
         if not self._in_flight:
             return
         now_s = asyncio.get_running_loop().time()
