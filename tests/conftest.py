@@ -15,6 +15,7 @@ import uvloop
 from fakes.hang_guard import PHASE_LIMIT_S, HungError, ended_within
 
 ACCEPTANCE = "tests/acceptance/"
+CLIENTS = ("tests/client/", "tests/integrations/", "tests/examples/")
 RESULTS = Path(__file__).parents[1] / "build" / "acceptance.jsonl"
 
 
@@ -38,9 +39,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """uvloop for the clients of the acceptance tests: they have to cost less than the gateway that they measure."""
-    factory = uvloop.new_event_loop if item.nodeid.startswith(ACCEPTANCE) else asyncio.new_event_loop
-    return {"loop": factory}
+    """asyncio's loop for what runs in a user's program; else uvloop, as in the gateway: their timers differ."""
+    return {"loop": asyncio.new_event_loop if item.nodeid.startswith(CLIENTS) else uvloop.new_event_loop}
 
 
 MAX_HUNG = 3
