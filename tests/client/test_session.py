@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fakes.certificates import self_signed
 from fakes.gateway.protocol_server import GREETING, FakeGateway, error_message, fake_gateway, respond
+from fakes.waiting import until
 from voxgate.client import (
     Audio,
     Done,
@@ -55,6 +56,17 @@ async def test_concurrent_utterances_do_not_mix(gateway: FakeGateway) -> None:
     assert short_done is not None
     assert long_done is not None
     assert (short_done.characters, long_done.characters) == (3, 12)
+
+
+async def test_session_with_many_unread_messages_closes_with_a_handshake(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("voxgate.client.utterance.MAX_UNREAD_EVENTS", 4)
+    gateway.script["flood"] = [{"type": "warning", "code": "c", "message": 100_000 * "x"}] * 100
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("flood")
+        await until(lambda: len(utterance._events._items) == 4)
+    assert session._link.wire.socket.close_code == 1000
 
 
 async def test_utterances_follow_each_other(gateway: FakeGateway) -> None:
