@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -24,7 +24,7 @@ async def say(
     key: str | None = None,
     tls: ssl.SSLContext | None = None,
     **options: Any,
-) -> AsyncIterator[Audio]:
+) -> AsyncGenerator[Audio, None]:
     """Speaks `text` and yields its audio; the text may still be arriving, for example from a language model.
 
     `key` and `tls` are those of `connect`, `options` those of `Session.utterance`. Raises their errors, SpeechError,

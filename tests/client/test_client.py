@@ -15,6 +15,7 @@ from voxgate.client import (
     NO_RETRY,
     AudioFormat,
     Client,
+    ClientError,
     ProtocolViolation,
     Refused,
     Retry,
@@ -162,14 +163,21 @@ async def test_say_yields_audio_while_text_arrives(gateway: FakeGateway) -> None
     assert audio.last
 
 
-async def test_say_raises_the_error_of_the_text_source(gateway: FakeGateway) -> None:
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(RuntimeError("no more"), "no more"), (asyncio.CancelledError(), "source of the text was cancelled")],
+)
+async def test_say_raises_the_error_of_the_text_source(
+    gateway: FakeGateway, error: BaseException, raised: str
+) -> None:
     async def broken() -> AsyncIterator[str]:
         yield "a"
-        raise RuntimeError("no more")
+        raise error
 
-    with pytest.raises(RuntimeError, match="no more"):
-        async for _ in say(broken(), url=gateway.url):
-            pass
+    with pytest.raises((RuntimeError, ClientError), match=raised):
+        async with asyncio.timeout(DEADLINE_S):
+            async for _ in say(broken(), url=gateway.url):
+                pass
 
 
 async def test_closing_the_iterator_of_say_interrupts(gateway: FakeGateway) -> None:

@@ -11,6 +11,7 @@ from fakes.waiting import DEADLINE_S
 from voxgate.client import (
     Audio,
     AudioFormat,
+    ClientError,
     Generated,
     Interrupted,
     Notice,
@@ -137,6 +138,15 @@ async def test_interrupt_long_after_the_end_is_refused(gateway: FakeGateway) -> 
             pass
         gateway.utterances.clear()
         with pytest.raises(SpeechError, match="unknown_utterance"):
+            await utterance.interrupt()
+
+
+async def test_interrupt_outside_of_the_block_is_refused_at_once(gateway: FakeGateway) -> None:
+    async with connect(gateway.url) as session:
+        async with session.utterance() as utterance:
+            await utterance.feed("Hi")
+            assert [audio.seq async for audio in utterance.audio()] == [0, 1, 2]
+        with pytest.raises(ClientError, match="block of the utterance was left"):
             await utterance.interrupt()
 
 
