@@ -116,14 +116,13 @@ class Client:
         return room
 
     def _with_room(self) -> _OpenSession | None:
-        """An open session that takes one more utterance, the current one if possible. Raises ClientError."""
+        """The current session, or another one, that takes one more utterance. Raises ClientError."""
         if self._left:
             raise ClientError(LEFT)
-        with_room = [opened for opened in self._open_sessions if opened.has_room]
-        return self._current if self._current in with_room else next(iter(with_room), None)
+        return next((each for each in (self._current, *self._open_sessions) if each and each.has_room), None)
 
     async def _close_idle(self) -> None:
-        """Closes sessions without an utterance, but not a usable current one."""
+        """Closes sessions without an utterance, except a usable current one."""
         if self._current is not None and not self._current.session.usable:
             self._current = None
         for opened in tuple(self._open_sessions):

@@ -163,8 +163,8 @@ class Utterance:
         """Stops the utterance at the playback position `played_ms`; returns which text was spoken and which was not.
 
         Drops audio that has not been read. It can still be called after `done`, while the last audio is playing; once
-        the gateway has forgotten the utterance it raises SpeechError (`unknown_utterance`), and ClientError outside of
-        its block. Concurrent calls share one answer. Raises TimeoutError after `timeout_s`. Cancelling it does not
+        the gateway has forgotten the utterance it raises SpeechError (`unknown_utterance`); outside of its block,
+        ClientError. Concurrent calls share one answer. Raises TimeoutError after `timeout_s`. Cancelling it does not
         withdraw the interrupt.
 
         With `hold_ms`, at most the session's `limits["hold_max_ms"]`, the utterance is kept for so long, and
@@ -391,7 +391,7 @@ class Utterance:
         _settle(self._continue_answer, error)
 
     def leave(self) -> None:
-        """Nothing reaches the utterance any more, because its block was left: calls that wait for an answer fail."""
+        """Has calls fail: nothing reaches the utterance any more."""
         left = ClientError("the block of the utterance was left")
         self.fail(left)
         self._failure = self._failure or left

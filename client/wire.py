@@ -77,7 +77,7 @@ class WebSocketWire:
         self.socket.transport.abort()
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Closes the connection; drops what still arrives, because unread messages hold up the gateway's answer."""
+        """Closes the connection. Drops what arrives meanwhile: unread messages would hold up the gateway's answer."""
         dropping = asyncio.create_task(self._drop_messages())
         try:
             await self.socket.close(code, reason[:120])
@@ -85,8 +85,7 @@ class WebSocketWire:
             dropping.cancel()
 
     async def _drop_messages(self) -> None:
-        # ConcurrencyError: another task reads them.
-        with suppress(websockets.ConnectionClosed, websockets.ConcurrencyError):
+        with suppress(websockets.ConnectionClosed, websockets.ConcurrencyError):  # another task may read them
             while True:
                 await self.socket.recv()
 
