@@ -195,9 +195,10 @@ async def test_say_raises_the_error_of_the_text_source(gateway: FakeGateway, err
         yield "a"
         raise error
 
-    with pytest.raises((RuntimeError, ClientError), match=raised):
-        async for _ in say(broken(), url=gateway.url):
-            pass
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises((RuntimeError, ClientError), match=raised):
+            async for _ in say(broken(), url=gateway.url):
+                pass
 
 
 async def test_closing_the_iterator_of_say_interrupts(gateway: FakeGateway) -> None:
