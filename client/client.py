@@ -1,11 +1,12 @@
-"""A client that keeps one session open and reconnects, and `say` for a single utterance."""
+"""A client that keeps sessions open and reconnects, and `say` for a single utterance."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,6 +17,8 @@ from .events import Audio
 from .session import DEFAULT_URL, Session, connect
 from .utterance import Utterance
 
+LEFT = "the client was left"
+
 
 async def say(
     text: str | Iterable[str] | AsyncIterable[str],
@@ -24,7 +27,7 @@ async def say(
     key: str | None = None,
     tls: ssl.SSLContext | None = None,
     **options: Any,
-) -> AsyncIterator[Audio]:
+) -> AsyncGenerator[Audio, None]:
     """Speaks `text` and yields its audio; the text may still be arriving, for example from a language model.
 
     `key` and `tls` are those of `connect`, `options` those of `Session.utterance`. Raises their errors, SpeechError,
@@ -47,6 +50,7 @@ async def say(
 class Client:
     """Keeps a session open for a program that speaks many times: `async with Client(url) as client`.
 
+    Opens further ones where all have as many utterances as the gateway allows, and closes these when they have none.
     An utterance whose connection is lost ends with SessionLost. It is not repeated automatically, because part of it
     may have been played. The next utterance opens a new session, as it does after the gateway announced its shutdown.
     """
@@ -57,24 +61,32 @@ class Client:
         self._options = options
         self._retry = retry or Retry()
         self._opening = asyncio.Lock()
+        self._attempt: asyncio.Timeout | None = None
+        self._left = False
         self._current: _OpenSession | None = None
         self._open_sessions: set[_OpenSession] = set()
 
     async def __aenter__(self) -> Self:
         """Does not connect yet: `session` does, or the first utterance."""
+        self._left = False
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for opened in tuple(self._open_sessions):
-            await self._close(opened)
+        self._left = True
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.reschedule(asyncio.get_running_loop().time())
+        async with self._opening:
+            for opened in tuple(self._open_sessions):
+                await self._close(opened)
 
     async def session(self) -> Session:
         """Returns the session of the next utterance, connecting if necessary.
 
         Calling it ahead of time saves the first utterance the handshake. Raises what `connect` raises, after the last
-        retry. Cancelling it abandons the attempt.
+        retry, and ClientError once the client was left. Cancelling it abandons the attempt.
         """
         return (await self._usable_session()).session
 
@@ -88,22 +100,42 @@ class Client:
                 yield utterance
         finally:
             opened.utterances -= 1
+            await self._close_idle()
+
+    async def _usable_session(self) -> _OpenSession:
+        if (room := self._with_room()) is None:
+            async with self._opening:
+                try:
+                    async with asyncio.timeout(None) as self._attempt:
+                        room = await self._open()
+                except TimeoutError:
+                    raise ClientError(LEFT) from None
+                finally:
+                    self._attempt = None
+        self._current = room
+        return room
+
+    def _with_room(self) -> _OpenSession | None:
+        """The current session, or another one, that takes one more utterance. Raises ClientError."""
+        if self._left:
+            raise ClientError(LEFT)
+        return next((each for each in (self._current, *self._open_sessions) if each and each.has_room), None)
+
+    async def _close_idle(self) -> None:
+        """Closes sessions without an utterance, except a usable current one."""
+        if self._current is not None and not self._current.session.usable:
+            self._current = None
+        for opened in tuple(self._open_sessions):
             if opened is not self._current and not opened.utterances:
                 await self._close(opened)
 
-    async def _usable_session(self) -> _OpenSession:
-        async with self._opening:
-            if self._current is None or not self._current.session.usable:
-                old, self._current = self._current, None
-                if old is not None and not old.utterances:
-                    await self._close(old)
-                self._current = await self._open()
-            return self._current
-
     async def _open(self) -> _OpenSession:
+        await self._close_idle()
         clock = asyncio.get_running_loop().time
         began_s, attempts = clock(), 0
         while True:
+            if (room := self._with_room()) is not None:
+                return room
             stack = AsyncExitStack()
             try:
                 session = await stack.enter_async_context(connect(self._url, **self._options))
@@ -130,6 +162,11 @@ class _OpenSession:
         self.session = session
         self.stack = stack
         self.utterances = 0
+        self._limit = session.info.limits.get("utterances_per_session", math.inf)
+
+    @property
+    def has_room(self) -> bool:
+        return self.session.usable and self.utterances < self._limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,8 +192,8 @@ class Session:
                 del self._utterances[utterance.id]
                 if utterance.started is not None and self._receiver(utterance.started.number) is utterance:
                     del self._utterances_by_number[utterance.started.number]
+            utterance.leave()
             if not utterance.gateway_done:
-                utterance.fail(ClientError("the block of the utterance was left"))
                 with suppress(ClientError):
                     await self._send({"type": "interrupt", "utterance": utterance.id})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -131,7 +131,8 @@ class Utterance:
     async def feed(self, fragments: Iterable[str] | AsyncIterable[str]) -> None:
         """Sends every fragment as it comes, then ends the text.
 
-        An error of `fragments` is raised here and also where the audio is read. Cancelling leaves the text open.
+        An error of `fragments` is raised here and also where the audio is read, a cancellation of its own as
+        ClientError. Cancelling leaves the text open.
         """
         try:
             if isinstance(fragments, AsyncIterable):
@@ -141,6 +142,12 @@ class Utterance:
                 for fragment in fragments:
                     await self.send(fragment)
             await self.end()
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            failure = ClientError("the source of the text was cancelled")
+            self.fail(failure)
+            raise failure from error
         except Exception as error:
             self.fail(error)
             raise
@@ -156,8 +163,9 @@ class Utterance:
         """Stops the utterance at the playback position `played_ms`; returns which text was spoken and which was not.
 
         Drops audio that has not been read. It can still be called after `done`, while the last audio is playing; once
-        the gateway has forgotten the utterance it raises SpeechError (`unknown_utterance`). Concurrent calls share one
-        answer. Raises TimeoutError after `timeout_s`. Cancelling it does not withdraw the interrupt.
+        the gateway has forgotten the utterance it raises SpeechError (`unknown_utterance`); outside of its block,
+        ClientError. Concurrent calls share one answer. Raises TimeoutError after `timeout_s`. Cancelling it does not
+        withdraw the interrupt.
 
         With `hold_ms`, at most the session's `limits["hold_max_ms"]`, the utterance is kept for so long, and
         `continue_speech` has it go on; the answer's `hold_ms` is None where the gateway has not kept it. Unread audio
@@ -239,7 +247,7 @@ class Utterance:
 
     # Events
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """Yields every event of the utterance in order; the last one is Done or Interrupted.
 
         After an interrupt of this side it ends without an event. Cancelling it loses no event.
@@ -247,7 +255,7 @@ class Utterance:
         while (event := await self._events.get()) is not None:
             yield event
 
-    async def audio(self) -> AsyncIterator[Audio]:
+    async def audio(self) -> AsyncGenerator[Audio, None]:
         """Yields the audio in order and without gaps, until the end of the speech or an interrupt."""
         async for event in self.events():
             if isinstance(event, Audio):
@@ -381,6 +389,12 @@ class Utterance:
         self._fail_retractions(error)
         _settle(self._interrupt_answer, error)
         _settle(self._continue_answer, error)
+
+    def leave(self) -> None:
+        """Has calls fail: nothing reaches the utterance any more."""
+        left = ClientError("the block of the utterance was left")
+        self.fail(left)
+        self._failure = self._failure or left
 
     # Holds
 

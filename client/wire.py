@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +30,8 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 """Hosts that are never reached through the proxy named in the environment."""
 HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
 """What HTTP can carry as the value of a header."""
+CLOSE_S = 2.0
+"""Seconds in which the gateway must answer a close; then the connection is cut."""
 NO_PONG = 1011
 """Close code of a side that got no answer to a ping."""
 
@@ -73,8 +77,17 @@ class WebSocketWire:
         self.socket.transport.abort()
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Closes the connection."""
-        await self.socket.close(code, reason[:120])
+        """Closes the connection. Drops what arrives meanwhile: unread messages would hold up the gateway's answer."""
+        dropping = asyncio.create_task(self._drop_messages())
+        try:
+            await self.socket.close(code, reason[:120])
+        finally:
+            dropping.cancel()
+
+    async def _drop_messages(self) -> None:
+        with suppress(websockets.ConnectionClosed, websockets.ConcurrencyError):  # another task may read them
+            while True:
+                await self.socket.recv()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,7 @@ class Connector:
                 additional_headers={**(self.headers or {}), **authorization},
                 ssl=(self.tls or True) if address.tls else None,  # True: the system's certificates
                 open_timeout=timeout_s,
+                close_timeout=CLOSE_S,
                 max_size=MAX_MESSAGE_BYTES,
                 compression=None,  # audio does not compress, and control messages are small
             )

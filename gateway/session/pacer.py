@@ -148,8 +148,8 @@ class Pacer:
             self._limit = min(self._sent, self._ack_horizon())
 
     def stalled_since_s(self) -> float:
-        """When the clock of a client that stopped to ack reached its limit; infinity while the client acks."""
-        if self._acked is None or self._sent <= self._ack_horizon():
+        """When the clock of a client that stopped to ack reached its limit; infinity for others and without pacing."""
+        if self._acked is None or self._lead_samples is None or self._sent <= self._ack_horizon():
             return math.inf
         return self._anchor_s + (self._ack_horizon() - self._anchor) / self._rate_hz
 

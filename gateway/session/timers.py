@@ -57,7 +57,10 @@ class UtteranceTimers:
                 utterance.shortage.tell(now_s)
                 audio_ms = utterance.shortage.audio_ms(now_s)
                 self._effects.send(StarvingMessage(utterance=utterance.name, audio_ms=audio_ms))
-            self._check_slow_consumer(utterance, now_s, warn_s, close_s)
+            if now_s + TIMER_SLACK_S >= warn_s and self._read_probe.start(now_s):
+                self._effects.add(SendProbe())  # no audio leaves after which one would follow
+            reads = now_s - self._read_probe.unanswered_since_s() < SLOW_AFTER_S / 2
+            self._check_slow_consumer(utterance, now_s, warn_s, close_s, reads=reads)
 
     def in_burst(self, active: Sequence[ServerUtterance]) -> bool:
         """Whether the only active utterance has no pacing, and packets to send before its last one.
@@ -115,9 +118,11 @@ class UtteranceTimers:
         """The client has read everything sent before the last SendProbe."""
         self._read_probe.on_answered()
 
-    def _check_slow_consumer(self, utterance: ServerUtterance, now_s: float, warn_s: float, close_s: float) -> None:
+    def _check_slow_consumer(
+        self, utterance: ServerUtterance, now_s: float, warn_s: float, close_s: float, *, reads: bool = False
+    ) -> None:
         if now_s + TIMER_SLACK_S >= close_s:
-            self._end_slow_consumer()
+            self._end_slow_consumer(reads=reads)
         elif now_s + TIMER_SLACK_S >= warn_s and not utterance.slow_warning_sent:
             utterance.slow_warning_sent = True
             message = "audio waits for the client to read and play it; generation is paused"
@@ -132,12 +137,12 @@ class UtteranceTimers:
         self._slow_consumer_timeout.attached_s = now_s
         self._read_probe.on_answered()
 
-    def _end_slow_consumer(self) -> None:
-        """Closes the socket of a client that does not read. One that can resume may have a network that stalls."""
-        if (resumption := self._protocol.resumption) is not None:
+    def _end_slow_consumer(self, *, reads: bool = False) -> None:
+        """Closes the socket of a slow client; gives it up where it can be resumed and its network may have stalled."""
+        if not reads and (resumption := self._protocol.resumption) is not None:
             self._effects.lose_socket(resumption)
             return
-        self._termination.fail_all(SlowConsumer("the client stopped reading"))
+        self._termination.fail_all(SlowConsumer("the client stopped reading or playing"))
         self._effects.close(self._protocol.slow_consumer_close_code, "slow consumer", _SLOW_CLOSE_TIMEOUT_S)
 
 

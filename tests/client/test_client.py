@@ -5,16 +5,18 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from http import HTTPStatus
 
 import pytest
-from fakes.gateway.protocol_server import FakeGateway, respond
+from fakes.gateway.protocol_server import FakeGateway, greeting_with, respond
+from fakes.virtual_time import turns
 from fakes.waiting import DEADLINE_S
 from voxgate.client import (
     NO_RETRY,
     AudioFormat,
     Client,
+    ClientError,
     ProtocolViolation,
     Refused,
     Retry,
@@ -79,6 +81,28 @@ async def test_utterances_share_a_session(gateway: FakeGateway) -> None:
         assert await spoken(client, "Two.") == 4 * 1920
         assert await client.session() is first
     assert [m["utterance"] for m in gateway.received if m["type"] == "start"] == ["u1", "u2"]
+
+
+async def test_further_sessions_take_the_utterances_beyond_the_limit(gateway: FakeGateway) -> None:
+    gateway.greeting = greeting_with(utterances_per_session=2)
+    async with Client(gateway.url) as client:
+        async with AsyncExitStack() as speaking:
+            ids = [(await speaking.enter_async_context(client.utterance())).id for _ in range(6)]
+            assert ids == ["u1", "u2"] * 3
+            gateway.refuse = lambda: respond(HTTPStatus.SERVICE_UNAVAILABLE, "full")
+            waiting = asyncio.create_task(spoken(client, "One."))
+            await turns(1)
+        assert await waiting == 4 * 1920
+        assert len(client._open_sessions) == 1
+
+
+async def test_leaving_ends_attempts_to_open_a_session(gateway: FakeGateway) -> None:
+    async with Client(gateway.url) as client:
+        attempts = [asyncio.create_task(client.session()) for _ in range(2)]
+        await turns(1)
+    for attempt in attempts:
+        with pytest.raises(ClientError, match="client was left"):
+            await attempt
 
 
 async def test_utterance_after_a_loss_opens_a_new_session(gateway: FakeGateway) -> None:
@@ -162,14 +186,19 @@ async def test_say_yields_audio_while_text_arrives(gateway: FakeGateway) -> None
     assert audio.last
 
 
-async def test_say_raises_the_error_of_the_text_source(gateway: FakeGateway) -> None:
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(RuntimeError("no more"), "no more"), (asyncio.CancelledError(), "source of the text was cancelled")],
+)
+async def test_say_raises_the_error_of_the_text_source(gateway: FakeGateway, error: BaseException, raised: str) -> None:
     async def broken() -> AsyncIterator[str]:
         yield "a"
-        raise RuntimeError("no more")
+        raise error
 
-    with pytest.raises(RuntimeError, match="no more"):
-        async for _ in say(broken(), url=gateway.url):
-            pass
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises((RuntimeError, ClientError), match=raised):
+            async for _ in say(broken(), url=gateway.url):
+                pass
 
 
 async def test_closing_the_iterator_of_say_interrupts(gateway: FakeGateway) -> None:

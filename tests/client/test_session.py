@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fakes.certificates import self_signed
 from fakes.gateway.protocol_server import GREETING, FakeGateway, error_message, fake_gateway, respond
+from fakes.waiting import until
 from voxgate.client import (
     Audio,
     Done,
@@ -19,6 +20,7 @@ from voxgate.client import (
     Unreachable,
     connect,
 )
+from voxgate.client.utterance import MAX_UNREAD_EVENTS
 
 
 async def test_session_info_holds_the_gateways_offer(gateway: FakeGateway) -> None:
@@ -55,6 +57,14 @@ async def test_concurrent_utterances_do_not_mix(gateway: FakeGateway) -> None:
     assert short_done is not None
     assert long_done is not None
     assert (short_done.characters, long_done.characters) == (3, 12)
+
+
+async def test_unread_messages_do_not_hold_up_the_close(gateway: FakeGateway) -> None:
+    gateway.script["x"] = [{"type": "warning", "code": "c", "message": 10_000 * "x"}] * (MAX_UNREAD_EVENTS + 1000)
+    async with connect(gateway.url) as session, session.utterance() as utterance:
+        await utterance.send("x")
+        await until(lambda: len(utterance._events._items) == MAX_UNREAD_EVENTS)
+    assert session._link.wire.socket.close_code == 1000
 
 
 async def test_utterances_follow_each_other(gateway: FakeGateway) -> None:

@@ -11,6 +11,7 @@ from fakes.waiting import DEADLINE_S
 from voxgate.client import (
     Audio,
     AudioFormat,
+    ClientError,
     Generated,
     Interrupted,
     Notice,
@@ -131,12 +132,15 @@ async def test_interrupt_is_answered_while_the_last_audio_plays(
 
 
 async def test_interrupt_long_after_the_end_is_refused(gateway: FakeGateway) -> None:
-    async with connect(gateway.url) as session, session.utterance() as utterance:
-        await utterance.feed("Hi")
-        async for _ in utterance.audio():
-            pass
-        gateway.utterances.clear()
-        with pytest.raises(SpeechError, match="unknown_utterance"):
+    async with connect(gateway.url) as session:
+        async with session.utterance() as utterance:
+            await utterance.feed("Hi")
+            async for _ in utterance.audio():
+                pass
+            gateway.utterances.clear()
+            with pytest.raises(SpeechError, match="unknown_utterance"):
+                await utterance.interrupt()
+        with pytest.raises(ClientError, match="block of the utterance was left"):
             await utterance.interrupt()
 
 

@@ -114,6 +114,9 @@ def test_unpaced_packets_are_always_due() -> None:
         assert pacer.due_s(PACKET, 0.0) <= 0.0
         pacer.send(PACKET, 0.0)
         assert pacer.frames_played(0.0) == i + 1
+    pacer.ack(PACKET, 0.0)
+    pacer.send(PACKET, 0.0)
+    assert pacer.stalled_since_s() == math.inf
 
 
 @given(

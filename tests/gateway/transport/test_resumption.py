@@ -365,6 +365,21 @@ def test_client_that_does_not_read_loses_its_connection_and_may_resume() -> None
     run(scene())
 
 
+def test_client_that_reads_and_stops_to_ack_is_closed() -> None:
+    async def scene() -> None:
+        counts = Counts()
+        async with network(counts) as lossy:
+            peer = await RawPeer(lossy).open()
+            await peer.say("a", TEXT)
+            await peer.read(0.5)
+            await peer.send(type="ack", utterance="a", played_samples=2400)
+            await peer.read(20)
+            assert peer.connection.client.close_code == 4001
+            assert (counts.events, counts.outcomes) == ([], ["slow_consumer"])
+
+    run(scene())
+
+
 def test_drain_ends_a_detached_session() -> None:
     async def scene() -> None:
         async with network() as lossy:
