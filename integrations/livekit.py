@@ -135,13 +135,16 @@ class SpeechStream(tts.SynthesizeStream):
         if first is None:
             return
         output_emitter.start_segment(segment_id=identity)
-        try:
-            await self._speak(first, output_emitter)
-        except ClientError as failure:
-            raise _as_api_error(failure) from failure
-
-    async def _speak(self, first: str, output_emitter: tts.AudioEmitter) -> None:
         sent = SentText()
+        try:
+            await self._speak(sent, first, output_emitter)
+        except ClientError as failure:
+            if not sent.is_silent(failure):
+                raise _as_api_error(failure) from failure
+            # LiveKit repeats a segment without any audio: 10 ms of silence.
+            output_emitter.push(bytes(self._owner.sample_rate // 100 * 2))
+
+    async def _speak(self, sent: SentText, first: str, output_emitter: tts.AudioEmitter) -> None:
         format = AudioFormat(sample_rate=self._owner.sample_rate)
         async with self._owner.client.utterance(**self._owner.options, format=format, words=True) as utterance:
             feeding = asyncio.create_task(utterance.feed(self._fragments(sent, first)), name="voxgate text")

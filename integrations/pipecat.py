@@ -9,7 +9,6 @@ which it is spoken, so that after an interruption the conversation's history hol
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,11 +36,9 @@ from voxgate.client import (
     AudioFormat,
     Client,
     ClientError,
-    Done,
     Event,
     Interrupted,
     Queued,
-    Refused,
     Utterance,
     Words,
 )
@@ -55,8 +52,6 @@ LANGUAGES = {
     "zh": "chinese", "en": "english", "ja": "japanese", "ko": "korean", "de": "german", "fr": "french",
     "ru": "russian", "pt": "portuguese", "es": "spanish", "it": "italian",
 }  # fmt: skip  # two columns of the family's languages
-_FAILED_TURNS = 16
-_REFUSED_FOR_GOOD = frozenset({401, 403, 404})
 
 
 @dataclass
@@ -89,7 +84,8 @@ class VoxgateTTSService(TTSService):
     ) -> None:
         """`url` is the gateway's ws or http address, `api_key` a key or token where it asks for one.
 
-        `sample_rate` in Hz is by default that of the pipeline's output. `kwargs` are those of TTSService.
+        `sample_rate` in Hz is by default that of the pipeline's output. `kwargs` are those of TTSService;
+        `max_consecutive_zero_audio_contexts` is by default 0: after a restart of the gateway the next turn speaks.
         """
         chosen = VoxgateTTSSettings(model=None, voice=None, language=None, options={})
         if settings is not None:
@@ -100,13 +96,13 @@ class VoxgateTTSService(TTSService):
             push_text_frames=False,
             push_start_frame=True,
             settings=chosen,
-            **kwargs,
+            **{"max_consecutive_zero_audio_contexts": 0} | kwargs,
         )
         # A turn that cannot connect has to fail while the caller still waits for it; the next one tries again.
         self._client = Client(url, key=api_key, retry=NO_RETRY)
         self._turns: dict[str, _Turn] = {}
-        self._failed: deque[str] = deque(maxlen=_FAILED_TURNS)
-        """Newest turns that failed; what is left of their text is not to be spoken."""
+        self._failed: set[str] = set()
+        """Turns that failed, until their audio contexts end: the rest of their text is not spoken."""
         self._playback = TurnPlayback()
         self._answering: set[asyncio.Task[None]] = set()
         self._register_event_handler("on_queued")
@@ -162,9 +158,6 @@ class VoxgateTTSService(TTSService):
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Sends a fragment of the turn `context_id`; its audio follows through the turn's audio context."""
         turn = self._turns.get(context_id)
-        if context_id in self._failed:
-            yield None  # the rest of a turn that failed
-            return
         if turn is None:
             turn = self._turns[context_id] = _Turn()
             turn.task = self.create_task(self._speak(context_id, turn))
@@ -181,48 +174,85 @@ class VoxgateTTSService(TTSService):
     # Speech
 
     async def _speak(self, context_id: str, turn: _Turn) -> None:
-        """Runs the utterance of a turn from its first fragment to its end."""
+        """Runs a turn from its first fragment to its end. One that fails reads its text to the end, to fail once."""
+        waiting = asyncio.create_task(self._keep_open(context_id), name="voxgate context")
+        try:
+            await self._run_utterance(context_id, turn)
+        except ClientError as failure:
+            turn.utterance = None
+            frame: Frame = ErrorFrame(error=str(failure), exception=failure)
+            if turn.sent.is_silent(failure):
+                # Pipecat reports a turn without audio frames as an error; transports skip an empty one.
+                frame = TTSAudioRawFrame(b"", self.sample_rate, 1, context_id=context_id)
+            else:
+                self._failed.add(context_id)
+            await self.append_to_audio_context(context_id, frame)
+            async for _ in turn.fragments():
+                pass
+        finally:
+            waiting.cancel()
+            self._turns.pop(context_id, None)
+            self._playback.complete(context_id)
+            if not self.audio_context_available(context_id):
+                self._failed.discard(context_id)
+        if self.audio_context_available(context_id):
+            await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
+            await self.remove_audio_context(context_id)
+
+    async def _keep_open(self, context_id: str) -> None:
+        """Keeps Pipecat from ending a turn whose audio waits for a slot, the network or the language model."""
+        while True:
+            await asyncio.sleep(self._stop_frame_timeout_s / 3)
+            self._refresh_audio_context(context_id)
+
+    async def _run_utterance(self, context_id: str, turn: _Turn) -> None:
         settings = self._settings
         options: dict[str, Any] = {"voice": settings.voice or None, "language": settings.language or None}
         options |= dict(settings.options) if is_given(settings.options) else {}
         options |= {"format": AudioFormat(sample_rate=self.sample_rate), "words": True}
-        try:
-            async with self._client.utterance(**options) as utterance:
-                turn.utterance = utterance
-                feeding = asyncio.create_task(utterance.feed(turn.fragments()), name="voxgate text")
-                try:
-                    async for event in utterance.events():
-                        await self._handle(context_id, turn, event)
-                finally:
-                    feeding.cancel()
-                    await asyncio.gather(feeding, return_exceptions=True)
-        except ClientError as failure:
-            self._failed.append(context_id)
-            permanent = isinstance(failure, Refused) and failure.status in _REFUSED_FOR_GOOD
-            await self.append_to_audio_context(context_id, ErrorFrame(error=str(failure), exception=failure))
-            if permanent:
-                await self.push_error(error_msg=str(failure), exception=failure, force_treat_as_permanent=True)
-        finally:
-            self._turns.pop(context_id, None)
-        if self.audio_context_available(context_id):
-            await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
-            await self.remove_audio_context(context_id)
+        async with self._client.utterance(**options) as utterance:
+            turn.utterance = utterance
+            feeding = asyncio.create_task(utterance.feed(turn.fragments()), name="voxgate text")
+            try:
+                async for event in utterance.events():
+                    await self._handle(context_id, turn, event)
+            finally:
+                feeding.cancel()
+                await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _apply_force_complete(self, context_id: str) -> None:
+        """Counts words without times as heard, as every service, but not those of a turn that failed."""
+        if context_id in self._failed:
+            self._aggregated_frame_sequencer.clear(keep_contexts=set(self._tts_contexts) - {context_id})
+        else:
+            await super()._apply_force_complete(context_id)
+
+    async def on_audio_context_completed(self, context_id: str) -> None:
+        """Forgets a failure."""
+        self._failed.discard(context_id)
+        await super().on_audio_context_completed(context_id)
 
     async def _handle(self, context_id: str, turn: _Turn, event: Event) -> None:
         match event:
             case Audio() if event.payload:
                 frame = TTSAudioRawFrame(event.payload, self.sample_rate, 1, context_id=context_id)
-                self._playback.add(context_id, event.samples / self.sample_rate)
+                now_s = asyncio.get_running_loop().time()
+                self._playback.add(context_id, event.samples / self.sample_rate, now_s)
                 await self.append_to_audio_context(context_id, frame)
+                turn.audio_s += event.samples / self.sample_rate
+                await self._add_words(context_id, turn)
             case Words():
-                times = [(word.text, word.start_s) for word in turn.sent.words(event.words)]
-                await self.add_word_timestamps(times, context_id)
+                turn.sent.hold(event.words)
+                await self._add_words(context_id, turn)
             case Queued():
                 await self._call_event_handler("on_queued", context_id, event.position, event.eta_ms)
-            case Done():
-                self._playback.complete(context_id)
             case _:
                 pass
+
+    async def _add_words(self, context_id: str, turn: _Turn) -> None:
+        late_s = self._playback.late_s[context_id]
+        times = [(word.text, word.start_s + late_s) for word in turn.sent.take(turn.audio_s)]
+        await self.add_word_timestamps(times, context_id)
 
     # TurnPlayback
 
@@ -248,6 +278,7 @@ class VoxgateTTSService(TTSService):
     async def on_audio_context_interrupted(self, context_id: str) -> None:
         """Stops the turn's speech at the playback position; `on_interrupted` follows with the gateway's answer."""
         await self.stop_all_metrics()
+        self._failed.discard(context_id)
         turn = self._turns.pop(context_id, None)
         played_s = self._playback.played_s(context_id, asyncio.get_running_loop().time())
         self._playback.forget(context_id)
@@ -277,11 +308,16 @@ class _Turn:
         self.unsent: asyncio.Queue[str | None] = asyncio.Queue(MAX_UNSENT)
         """Fragments to send; None is the end."""
         self.sent = SentText()
+        self.audio_s = 0.0
+        self.ended = False
         self.utterance: Utterance | None = None
         self.task: asyncio.Task[None]
 
     async def fragments(self) -> AsyncGenerator[str, None]:
         """Yields the fragments to send, until the end of the text."""
-        while (fragment := await self.unsent.get()) is not None:
-            self.sent.append(fragment)
-            yield fragment
+        while not self.ended:
+            fragment = await self.unsent.get()
+            self.ended = fragment is None
+            if fragment is not None:
+                self.sent.append(fragment)
+                yield fragment

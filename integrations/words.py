@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from voxgate.client.errors import ClientError, SpeechError
 from voxgate.client.events import Word
 
 
@@ -24,6 +25,7 @@ class SentText:
         self._text = ""
         self._reported = 0
         """Characters in words that were yielded, and before them."""
+        self._held: list[SentWord] = []
 
     def append(self, fragment: str) -> None:
         """Adds a fragment that was sent."""
@@ -43,3 +45,18 @@ class SentText:
             if start >= self._reported and start < end:
                 self._reported = end
                 yield SentWord(self._text[start:end], word.start_ms / 1000, word.end_ms / 1000)
+
+    def hold(self, spoken: Iterable[Word]) -> None:
+        """Keeps `words` for `take`: the gateway sends their times up to seconds before their audio."""
+        self._held.extend(self.words(spoken))
+
+    def take(self, audio_s: float) -> list[SentWord]:
+        """Removes and returns the words that begin within the first `audio_s` seconds."""
+        due = [word for word in self._held if word.start_s < audio_s]
+        del self._held[: len(due)]
+        return due
+
+    def is_silent(self, failure: ClientError) -> bool:
+        """Whether it failed as it has nothing to say, such as "..."; text that the voice cannot speak has letters."""
+        empty = isinstance(failure, SpeechError) and failure.code == "empty_text"
+        return empty and not any(map(str.isalnum, self._text))

@@ -56,38 +56,18 @@ class ClientUnderTest:
         return found[1]
 
 
+_UNHEARD = {"words": True, "interrupts_without_message": True}
 CLIENTS = (
     ClientUnderTest("pipecat", "pipecat-ai", "ElevenLabsTTSService", ("elevenlabs",), words=True),
     ClientUnderTest("pipecat", "pipecat-ai", "DeepgramTTSService", ("deepgram",)),
     ClientUnderTest("pipecat", "pipecat-ai", "DeepgramFluxTTSService", ("flux",)),
     ClientUnderTest("pipecat", "pipecat-ai", "CartesiaTTSService", ("cartesia",), words=True),
     ClientUnderTest("pipecat", "pipecat-ai", "voxgate's VoxgateTTSService", ("voxgate",), words=True),
-    ClientUnderTest(
-        "livekit",
-        "livekit-plugins-elevenlabs",
-        "elevenlabs.TTS, MP3",
-        ("elevenlabs",),
-        words=True,
-        interrupts_without_message=True,
-    ),
-    ClientUnderTest(
-        "livekit",
-        "livekit-plugins-elevenlabs",
-        "elevenlabs.TTS, Opus",
-        ("elevenlabs_opus",),
-        words=True,
-        interrupts_without_message=True,
-    ),
+    ClientUnderTest("livekit", "livekit-plugins-elevenlabs", "elevenlabs.TTS, MP3", ("elevenlabs",), **_UNHEARD),
+    ClientUnderTest("livekit", "livekit-plugins-elevenlabs", "elevenlabs.TTS, Opus", ("elevenlabs_opus",), **_UNHEARD),
     ClientUnderTest("livekit", "livekit-plugins-deepgram", "deepgram.TTS", ("deepgram",)),
     ClientUnderTest("livekit", "livekit-plugins-deepgram", "deepgram.TTSv2", ("deepgram2",)),
-    ClientUnderTest(
-        "livekit",
-        "livekit-plugins-cartesia",
-        "cartesia.TTS",
-        ("cartesia",),
-        words=True,
-        interrupts_without_message=True,
-    ),
+    ClientUnderTest("livekit", "livekit-plugins-cartesia", "cartesia.TTS", ("cartesia",), **_UNHEARD),
     ClientUnderTest("livekit", "livekit-agents", "voxgate's livekit.TTS", ("voxgate",), words=True),
     ClientUnderTest("elevenlabs", "elevenlabs", "convert_realtime", ("socket",), tls=True),
     ClientUnderTest("elevenlabs", "elevenlabs", "stream_with_timestamps", ("http",), words=True, tls=True, http=True),

@@ -6,6 +6,7 @@ Each scenario raises AssertionError with what its user would complain of, and ma
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from compat.clients import ClientUnderTest
 from compat.testbed import CompatGateway, DriverProcess, drain, driver
+from fakes.gateway.cut_proxy import cut_proxy
 
 TEXT = "Your package was left with a neighbor on the ground floor."
 LONG = (
@@ -124,6 +126,28 @@ async def engine_lost(scene: Scene) -> None:
     await _recovers(scene.driver)
 
 
+async def network_lost(scene: Scene) -> None:
+    """Text with nothing to say is no error, and a network that is lost for 4 s in a turn costs no audio and no word."""
+    if scene.client.arguments != ("voxgate",):
+        raise Unsupported
+    async with cut_proxy(int(scene.running.url.rpartition(":")[2])) as proxy:
+        behind = copy.copy(scene.running)
+        behind.url = f"http://localhost:{proxy.port}"
+        async with driver(scene.client, behind, scene.folder) as its:
+            await its.ask("open")
+            silent = await its.ask("say", text="...")
+            assert (silent["finished"], silent["errors"]) == (True, []), silent
+            speaking = asyncio.create_task(its.ask("say", text=LONG))
+            await scene.running.until_active(1, 10)
+            await asyncio.sleep(1.5)
+            proxy.stop()
+            await asyncio.sleep(4)
+            proxy.go_on(forget=True)
+            heard = await speaking
+    _whole(heard, LONG)
+    assert _letters("".join(word for word, _ in heard["words"])) == _letters(LONG), heard["words"]
+
+
 async def drained(scene: Scene) -> None:
     """A shutdown finishes active speech."""
     speaking = asyncio.create_task(scene.driver.ask("say", text=LONG))
@@ -144,6 +168,7 @@ SCENARIOS: dict[str, Callable[[Scene], Awaitable[str | None]]] = {
     "talkers busy": busy,
     "server full": full,
     "engine lost": engine_lost,
+    "network lost": network_lost,
     "drain": drained,
 }
 """In order: the last scenario ends the gateway."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+from voxgate.client import SessionLost, SpeechError
 from voxgate.client.events import Word
 from voxgate.integrations.words import SentText, SentWord
 
@@ -36,3 +38,24 @@ def test_text_is_reported_whole_however_it_was_cut() -> None:
         for start in range(0, len(text), size):
             sent.append(text[start : start + size])
         assert " ".join(each.text for each in sent.words(whole)) == text
+
+
+def test_held_words_are_taken_with_their_audio() -> None:
+    sent = SentText()
+    sent.append("One, two")
+    sent.hold([word("one", 0, 3, 0), word("two", 5, 8, 500)])
+    assert [[each.text for each in sent.take(audio_s)] for audio_s in (0.0, 0.08, 0.5, 0.58)] == [
+        [],
+        ["One,"],
+        [],
+        ["two"],
+    ]
+
+
+@pytest.mark.parametrize(("text", "silent"), [("...", True), ("\U0001f600 \n", True), ("\u4f60", False), ("7", False)])
+def test_text_without_letters_and_digits_is_silent(text: str, silent: bool) -> None:
+    sent = SentText()
+    sent.append(text)
+    assert sent.is_silent(SpeechError("empty_text", "")) is silent
+    assert not sent.is_silent(SpeechError("at_capacity", ""))
+    assert not sent.is_silent(SessionLost(None, ""))
