@@ -57,6 +57,7 @@ sys.exit(main({arguments}))
 def test_interrupt_during_imports_ends_the_command_quietly() -> None:
     code = """
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background of a script
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):

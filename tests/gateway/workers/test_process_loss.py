@@ -126,8 +126,8 @@ async def test_utterances_go_on_in_the_next_engine_to_the_sample() -> None:
 
 @pytest.mark.parametrize(
     ("command", "told"),
-    [([sys.executable, "-c", ""], EngineError), (["/nowhere/python"], OSError), (["a\0b"], ValueError)],
-    ids=["ends", "is not there", "is nonsense"],
+    [([sys.executable, "-c", ""], EngineError), (["/nowhere/python"], OSError)],
+    ids=["ends", "is not there"],
 )
 async def test_failed_start_of_a_worker_is_raised(command: list[str], told: type[Exception]) -> None:
     served = SpeechProcess(Settings(port=0, workers=2), ToneEngine(DEMO), DEMO, 2, command)
