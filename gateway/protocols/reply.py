@@ -66,6 +66,15 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+def closing_bytes(reply: Reply) -> bytes:
+    """The HTTP response that sends `reply` on a connection that is closed behind it."""
+    length = str(len(reply.body))
+    fixed = {"Connection": "close", "Content-Type": reply.content_type, "Content-Length": length}
+    lines = [f"{name}: {value}\r\n" for name, value in (fixed | dict(reply.headers)).items()]
+    head = f"HTTP/1.1 {reply.status.value} {reply.status.phrase}\r\n{''.join(lines)}\r\n"
+    return head.encode() + reply.body
+
+
 def status_of(error: ReportableError, overrides: Mapping[str, HTTPStatus] | None = None) -> HTTPStatus:
     """The HTTP status that reports `error`; `overrides`, by error code, are those of one group of routes."""
     if overrides and error.code in overrides:

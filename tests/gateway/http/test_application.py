@@ -19,7 +19,7 @@ from voxgate.gateway.access.keys import KeyRing
 from voxgate.gateway.access.rights import SPEAK
 from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.application import HttpApplication, RouteGroup, max_body_bytes, read_json
-from voxgate.gateway.http.sniffer import ProtocolSniffer
+from voxgate.gateway.http.sniffer import MAX_HEAD_BYTES, ProtocolSniffer
 from voxgate.gateway.messages.client import Flush
 from voxgate.gateway.protocols import openai
 from voxgate.gateway.protocols.reply import Reply, ReportableError, error_reply
@@ -133,6 +133,27 @@ async def test_error_below_the_routes_has_the_shape_of_their_service() -> None:
         async with client.get(f"{url}/broken") as answer:
             error = json.loads(await answer.text())["error"]
             assert (answer.status, error["type"], error["message"]) == (500, "server_error", "the request failed")
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (b"Content-Encoding: br\r\nContent-Length: 1", "Can not decode content-encoding: brotli (br)"),
+        (b"Content-Length: x", "Invalid character in Content-Length: b'Content-Length: x'"),
+        (b"Expect: tea\r\nContent-Length: 1", "Unknown Expect: tea"),
+        (b"X: " + b"x" * MAX_HEAD_BYTES, f"the head must have at most {MAX_HEAD_BYTES} bytes"),
+    ],
+)
+async def test_request_that_no_route_sees_is_refused_in_the_shape_of_its_service(head: bytes, reason: str) -> None:
+    async with serving(ExampleRoutes(), refuse=openai.refuse) as url:
+        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        writer.write(b"POST /echo?a HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n{" % head)
+        async with asyncio.timeout(DEADLINE_S):
+            answer, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+    assert b"\r\nServer: " not in answer
+    error = json.loads(body)
+    assert reason in (error["error"]["message"] if b" 400 " in answer else error["message"])
 
 
 def test_longest_text_fits_into_a_body() -> None:
