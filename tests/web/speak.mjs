@@ -296,6 +296,28 @@ const scenarios = {
     session.close();
     return result;
   },
+  async second_loop() {
+    const session = await connect(url);
+    const utterance = session.utterance();
+    utterance.send("Hello.");
+    utterance.end();
+    const results = await Promise.all([collect(utterance), failure(() => collect(utterance))]);
+    session.close();
+    return results;
+  },
+  // The program was busy, so that an answer may wait to be read.
+  async busy() {
+    const session = await connect(url);
+    session.utterance();
+    const now = performance.now();
+    for (const later of [2100, 9000]) {
+      performance.now = () => now + later;
+      session.socket.checkSilence();
+    }
+    const { open } = session.socket;
+    session.close();
+    return open;
+  },
   refused: () => failure(() => connect(url)),
   urls: () => ["host:1", "http://host:1", "https://host/", "wss://host/v1/speech"].map((each) => speechUrl(each)),
   async no_websocket() {
@@ -311,6 +333,7 @@ const scenarios = {
     session.close();
     return done;
   },
+  addresses: () => Promise.all(["http://[bad", "ftp://x"].map((each) => failure(() => connect(each)))),
   bad_key: () => failure(() => connect(url, { token: "a b" })),
 };
 

@@ -183,6 +183,19 @@ async def test_key_that_no_subprotocol_can_carry_is_refused() -> None:
     assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "unauthorized", False)
 
 
+async def test_malformed_address_is_named() -> None:
+    async with fake_gateway() as gateway:
+        results = await run(gateway, "addresses")
+    assert [(each["code"], each["retryable"]) for each in results] == [("invalid_address", False)] * 2
+    assert 'got "ftp://x"' in results[1]["message"]
+
+
+async def test_second_loop_is_refused_and_the_first_goes_on() -> None:
+    async with fake_gateway() as gateway:
+        first, second = await run(gateway, "second_loop")
+    assert (first["samples"], second["code"]) == (6 * 1920, "already_reading")
+
+
 async def test_missing_websocket_is_named() -> None:
     async with fake_gateway() as gateway:
         result = await run(gateway, "no_websocket")
@@ -219,6 +232,11 @@ async def test_lost_connection_is_replaced_without_a_gap(loss: str) -> None:
     assert result["changes"] == ["reconnecting", "resumed"] * losses
     assert result["done"] == "done"
     assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(LOST_TEXT, 3))).hexdigest()
+
+
+async def test_busy_program_loses_no_connection() -> None:
+    async with loopback.gateway() as served:
+        assert await run(SimpleNamespace(url=f"ws://127.0.0.1:{served.port}"), "busy")
 
 
 @pytest.mark.parametrize("loss", ["killed", "drained"])

@@ -62,8 +62,8 @@ export class SpeechSocket {
    * @param {string} url
    * @param {Handlers} on
    * @param {{token?: string|null, authMessage?: boolean, resume?: boolean}} [options] `token`: a token or an API key, if the
-   *   gateway requires one; throws VoxgateError for others. `authMessage`: send it in the first message instead of the
-   *   handshake. `resume`: replace a lost connection, if the gateway offers it
+   *   gateway requires one; throws VoxgateError for others, and for a malformed `url`. `authMessage`: send it in the first
+   *   message instead of the handshake. `resume`: replace a lost connection, if the gateway offers it
    */
   constructor(url, on, { token = null, authMessage = false, resume = true } = {}) {
     this.url = url;
@@ -85,7 +85,7 @@ export class SpeechSocket {
     this.leaving = false;
     this.closing = false;
     this.heardAt = performance.now();
-    this.askedAt = 0; // when silence made it ask for a message; 0 since the last message
+    this.asked = 0; // checks since silence made it ask for a message; 0 since the last message
     /** @type {any} */
     this.confirmTimer = null;
     this.socket = this.dial(resume ? "new" : null);
@@ -123,13 +123,19 @@ export class SpeechSocket {
 
   /** @param {string|null} resume */
   dial(resume) {
-    const address = new URL(speechUrl(this.url));
-    if (this.inMessage) address.searchParams.set("auth", "message");
-    if (resume) address.searchParams.set("resume", resume);
-    if (resume === "new") address.searchParams.set("checkpoints", "1");
-    const socket = new WebSocket(address.href, subprotocols(this.inMessage ? null : this.token));
-    socket.binaryType = "arraybuffer";
-    return socket;
+    const protocols = subprotocols(this.inMessage ? null : this.token);
+    try {
+      const address = new URL(speechUrl(this.url));
+      if (this.inMessage) address.searchParams.set("auth", "message");
+      if (resume) address.searchParams.set("resume", resume);
+      if (resume === "new") address.searchParams.set("checkpoints", "1");
+      const socket = new WebSocket(address.href, protocols);
+      socket.binaryType = "arraybuffer";
+      return socket;
+    } catch (error) {
+      const constraint = "the address must be a ws, wss, http or https URL, on a page with TLS wss or https";
+      throw new VoxgateError("invalid_address", `${constraint}, got ${JSON.stringify(this.url)}: ${error.message}`);
+    }
   }
 
   // Makes `socket` the present connection.
@@ -146,7 +152,7 @@ export class SpeechSocket {
   receive(data) {
     this.received++;
     this.heardAt = performance.now();
-    this.askedAt = 0;
+    this.asked = 0;
     const binary = typeof data !== "string";
     if (this.offer) this.planConfirmation(binary ? data.byteLength : data.length);
     if (binary) return this.on.audio(this.utterances.audio(parseAudio(data)));
@@ -188,14 +194,16 @@ export class SpeechSocket {
     this.send({ type: "received", messages: this.received });
   }
 
+  // Counts checks: when the program was busy, or suspended, the answer may have arrived and only not be read yet.
   checkSilence() {
-    const now = performance.now();
     if (!this.offer || !this.open || !this.on.expecting?.()) {
-      this.askedAt = 0;
-    } else if (this.askedAt && now - this.askedAt > SILENCE_MS) {
+      this.asked = 0;
+    } else if (this.asked > SILENCE_MS / SILENCE_CHECK_MS) {
       this.lose({ code: 1006, reason: "no answer" });
-    } else if (!this.askedAt && now - this.heardAt > SILENCE_MS) {
-      this.askedAt = now;
+    } else if (this.asked) {
+      this.asked++;
+    } else if (performance.now() - this.heardAt > SILENCE_MS) {
+      this.asked = 1;
       this.send({ type: "ping" });
     }
   }
@@ -306,7 +314,7 @@ export class SpeechSocket {
       return SESSION_MESSAGES.has(type) && utterance === undefined;
     });
     [this.kept, this.keptCharacters, this.confirmed] = [[], 0, this.inMessage ? 1 : 0];
-    [this.received, this.unconfirmedBytes, this.heardAt, this.askedAt] = [1, 0, performance.now(), 0];
+    [this.received, this.unconfirmedBytes, this.heardAt, this.asked] = [1, 0, performance.now(), 0];
     [this.offer, this.session] = [session.resume, session.session];
     this.adopt(socket);
     for (const message of this.utterances.restore(deadline)) this.transmit(message);
@@ -338,7 +346,7 @@ export class SpeechSocket {
         this.offer = answer.resume;
         this.drop(answer.received);
         this.heardAt = performance.now();
-        this.askedAt = 0;
+        this.asked = 0;
         this.adopt(socket);
         for (const text of this.kept) socket.send(text);
         return end("resumed");

@@ -61,6 +61,7 @@ export class Utterance {
     this.error = null;
     /** @type {(value?: unknown) => void} */
     this.wake = () => {};
+    this.reading = false;
     /** @type {{resolve(message: Interrupted): void, reject(error: VoxgateError): void}|null} */
     this.answer = null;
     this.calls = 0;
@@ -185,10 +186,13 @@ export class Utterance {
   }
 
   /**
-   * All events in order; throws the VoxgateError that ended the utterance. Leaving the loop stops the speech.
+   * All events in order; throws the VoxgateError that ended the utterance, and `already_reading` while another loop
+   * iterates. Leaving the loop stops the speech.
    * @returns {AsyncGenerator<SpeechEvent, void, void>}
    */
   async *[Symbol.asyncIterator]() {
+    if (this.reading) throw new VoxgateError("already_reading", "one loop at a time may iterate over an utterance");
+    this.reading = true;
     try {
       for (;;) {
         for (let next = this.queue.shift(); next; next = this.queue.shift()) yield next;
@@ -197,6 +201,7 @@ export class Utterance {
         await new Promise((resolve) => (this.wake = resolve));
       }
     } finally {
+      this.reading = false;
       if (!this.over && !this.answer) this.command({ type: "interrupt" });
     }
   }
