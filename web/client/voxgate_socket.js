@@ -134,7 +134,7 @@ export class SpeechSocket {
       return socket;
     } catch (error) {
       const constraint = "the address must be a ws, wss, http or https URL, on a page with TLS wss or https";
-      throw new VoxgateError("invalid_address", `${constraint}, got ${JSON.stringify(this.url)}: ${error.message}`);
+      throw new VoxgateError("invalid_address", `${constraint}, got ${JSON.stringify(this.url)}: ${error}`);
     }
   }
 
