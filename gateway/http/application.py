@@ -165,7 +165,6 @@ class HttpApplication:
         await self._runner.cleanup()
 
     def _refuse_at(self, path: str, error: ReportableError) -> Reply:
-        """Reports `error` in the shape of the routes at `path`."""
         matching = (refuse for pattern, refuse in self._shapes if re.fullmatch(pattern, path))
         return next(matching, error_reply)(error)
 

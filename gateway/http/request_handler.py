@@ -1,7 +1,4 @@
-"""aiohttp's handler of one connection; a request that it refuses itself gets an answer in the shape of its service.
-
-Proven with aiohttp 3.14.5: the constructor, `handle_error` and `finish_response` are public, and not documented.
-"""
+"""aiohttp's handler of a connection, whose own refusals get the shape of a service. Proven with aiohttp 3.14.5."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _REQUEST_LINE = re.compile(rb"[A-Z]+ ([^\s?]+)")
 
 
 class RequestHandler(web.RequestHandler):
-    """`refuse` makes the answer to a request for a path from an error."""
+    """`refuse` answers a request for a path with an error."""
 
     __slots__ = ("_path", "_refuse")
 
@@ -37,23 +34,21 @@ class RequestHandler(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Answers a request that cannot be parsed, and closes the connection."""
+        """Refuses what cannot be parsed, and closes the connection."""
         if status != HTTPStatus.BAD_REQUEST or self.transport is None:
             return super().handle_error(request, status, exc, message)
-        # Without the advice to install something, and in one line, without the mark below the place of the error.
+        # In one line, without a mark below the error's place and advice to install something.
         reason = " ".join((message or "").partition(". ")[0].split()).rstrip(" ^")[:QUOTED_CHARACTERS]
-        answer = self._refuse(self._path, BadMessage(f"the request is malformed: {reason}"))
-        self.transport.write(closing_bytes(answer))
+        self.transport.write(closing_bytes(self._refuse(self._path, BadMessage(f"malformed request: {reason}"))))
         self.force_close()
-        return web.Response()  # never sent
+        return web.Response()  # unsent
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Sends an answer. An exception was raised before any middleware: the request expects what is not supported."""
+        """An exception here was raised ahead of the middlewares, by an expectation."""
         if isinstance(resp, web.HTTPException):
             reply = self._refuse(request.path, BadMessage(resp.text or ""))
             headers = {**reply.headers, "Content-Type": reply.content_type}
             resp = web.Response(status=reply.status, body=reply.body, headers=headers)
-            resp.force_close()
         return await super().finish_response(request, resp, start_time)

@@ -32,8 +32,9 @@ _PROBE = re.compile(rb"(GET|HEAD) (%s)[? ]" % b"|".join(path.encode() for path i
 _TOO_LARGE = refusal(
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "bad_request", f"the head must have at most {MAX_HEAD_BYTES} bytes"
 )
-_EARLY = refusal(HTTPStatus.BAD_REQUEST, "bad_request", "frames must follow the answer to the handshake")
-"""RFC 6455, section 4.1."""
+_EARLY = refusal(
+    HTTPStatus.BAD_REQUEST, "bad_request", "frames must follow the answer to the handshake"
+)  # RFC 6455, 4.1
 FULL = error_reply(AtCapacity("all connections are in use", retry_after_ms=SOCKETS_RETRY_MS, reached=Limit.CONNECTIONS))
 
 

@@ -67,12 +67,10 @@ class Reply:
 
 
 def closing_bytes(reply: Reply) -> bytes:
-    """The HTTP response that sends `reply` on a connection that is closed behind it."""
-    length = str(len(reply.body))
-    fixed = {"Connection": "close", "Content-Type": reply.content_type, "Content-Length": length}
-    lines = [f"{name}: {value}\r\n" for name, value in (fixed | dict(reply.headers)).items()]
-    head = f"HTTP/1.1 {reply.status.value} {reply.status.phrase}\r\n{''.join(lines)}\r\n"
-    return head.encode() + reply.body
+    """The HTTP response that sends `reply` and closes its connection."""
+    fixed = {"Content-Type": reply.content_type, "Content-Length": len(reply.body), "Connection": "close"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in {**reply.headers, **fixed}.items())
+    return f"HTTP/1.1 {reply.status.value} {reply.status.phrase}\r\n{lines}\r\n".encode() + reply.body
 
 
 def status_of(error: ReportableError, overrides: Mapping[str, HTTPStatus] | None = None) -> HTTPStatus:

@@ -265,7 +265,8 @@ const scenarios = {
   async key(session) {
     return (await collect(say(session, "Hello."))).done;
   },
-  addresses: () => Promise.all(["http://[bad", "ftp://x"].map((each) => failure(() => connect(each)))),
+  bad_url: () => failure(() => connect("http://[bad")),
+  ftp: () => failure(() => connect("ftp://host")),
   bad_key: () => failure(() => connect(url, { token: "a b" })),
 };
 

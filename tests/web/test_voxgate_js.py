@@ -177,29 +177,25 @@ async def test_refusal_is_thrown_by_the_next_call_about_the_text() -> None:
         assert await run(gateway, "refused_fragment") == {"warning": "rate_limited", "thrown": "text-1", "over": False}
 
 
-async def test_key_that_no_subprotocol_can_carry_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("scenario", "code"),
+    [
+        ("bad_key", "unauthorized"),
+        ("no_websocket", "unsupported"),
+        ("bad_url", "invalid_address"),
+        ("ftp", "invalid_address"),
+    ],
+)
+async def test_call_that_cannot_connect_names_its_mistake(scenario: str, code: str) -> None:
     async with fake_gateway() as gateway:
-        result = await run(gateway, "bad_key")
-    assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "unauthorized", False)
-
-
-async def test_malformed_address_is_named() -> None:
-    async with fake_gateway() as gateway:
-        results = await run(gateway, "addresses")
-    assert [(each["code"], each["retryable"]) for each in results] == [("invalid_address", False)] * 2
-    assert 'got "ftp://x"' in results[1]["message"]
+        result = await run(gateway, scenario)
+    assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", code, False)
 
 
 async def test_second_loop_is_refused_and_the_first_goes_on() -> None:
     async with fake_gateway() as gateway:
         first, second = await run(gateway, "second_loop")
     assert (first["samples"], second["code"]) == (6 * 1920, "already_reading")
-
-
-async def test_missing_websocket_is_named() -> None:
-    async with fake_gateway() as gateway:
-        result = await run(gateway, "no_websocket")
-    assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "unsupported", False)
 
 
 # A lost connection

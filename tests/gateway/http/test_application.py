@@ -19,7 +19,7 @@ from voxgate.gateway.access.keys import KeyRing
 from voxgate.gateway.access.rights import SPEAK
 from voxgate.gateway.access.tokens import TokenSigner
 from voxgate.gateway.http.application import HttpApplication, RouteGroup, max_body_bytes, read_json
-from voxgate.gateway.http.sniffer import MAX_HEAD_BYTES, ProtocolSniffer
+from voxgate.gateway.http.sniffer import ProtocolSniffer
 from voxgate.gateway.messages.client import Flush
 from voxgate.gateway.protocols import openai
 from voxgate.gateway.protocols.reply import Reply, ReportableError, error_reply
@@ -135,47 +135,31 @@ async def test_error_below_the_routes_has_the_shape_of_their_service() -> None:
             assert (answer.status, error["type"], error["message"]) == (500, "server_error", "the request failed")
 
 
-@pytest.mark.parametrize(
-    ("head", "reason"),
-    [
-        (b"Content-Encoding: br\r\nContent-Length: 1", "Can not decode content-encoding: brotli (br)"),
-        (b"Content-Length: x", "Invalid character in Content-Length: b'Content-Length: x'"),
-        (b"Expect: tea\r\nContent-Length: 1", "Unknown Expect: tea"),
-        (b"X: " + b"x" * MAX_HEAD_BYTES, f"the head must have at most {MAX_HEAD_BYTES} bytes"),
-    ],
-)
-async def test_request_that_no_route_sees_is_refused_in_the_shape_of_its_service(head: bytes, reason: str) -> None:
-    async with serving(ExampleRoutes(), refuse=openai.refuse) as url:
-        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
-        writer.write(b"POST /echo?a HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n{" % head)
-        async with asyncio.timeout(DEADLINE_S):
-            answer, _, body = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
-    assert b"\r\nServer: " not in answer
-    error = json.loads(body)
-    assert reason in (error["error"]["message"] if b" 400 " in answer else error["message"])
-
-
 def test_longest_text_fits_into_a_body() -> None:
     escaped = json.dumps({"input": "\N{GRINNING FACE}" * 4096, "instructions": "\N{GRINNING FACE}" * 1000})
     assert len(escaped) <= BODY_BYTES == 65_536
 
 
 @pytest.mark.parametrize(
-    ("encoding", "data"),
-    [("gzip", b"no gzip at all"), ("gzip", gzip.compress(b"x" * 99)[:-40] + b"\0" * 40), ("deflate", b"no deflate")],
+    ("header", "value", "data"),
+    [
+        ("Content-Encoding", "gzip", b"no gzip at all"),
+        ("Content-Encoding", "gzip", gzip.compress(b"x" * 99)[:-40] + b"\0" * 40),
+        ("Content-Encoding", "deflate", b"no deflate"),
+        ("Content-Encoding", "br", b"unknown"),
+        ("Expect", "tea", b""),
+    ],
 )
-async def test_body_that_is_not_what_its_headers_say_is_refused(
-    encoding: str, data: bytes, caplog: pytest.LogCaptureFixture
+async def test_request_that_is_not_what_its_headers_say_is_refused_in_the_shape_of_its_service(
+    header: str, value: str, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    headers = {"Content-Encoding": encoding}
     async with (
-        serving(ExampleRoutes()) as url,
+        serving(ExampleRoutes(), refuse=openai.refuse) as url,
         aiohttp.ClientSession() as client,
-        client.post(f"{url}/echo", data=data, headers=headers) as answer,
+        client.post(f"{url}/echo", data=data, headers={header: value}) as answer,
     ):
-        assert answer.status == 400
-        assert "Traceback" not in await answer.text()
+        assert (answer.status, (await answer.json())["error"]["type"]) == (400, "invalid_request_error")
+        assert "Server" not in answer.headers
     assert not caplog.records
 
 
