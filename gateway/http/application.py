@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
-from voxgate.pipeline.errors import AtCapacity, BadMessage, VoxgateError
+from voxgate.pipeline.errors import BadMessage, VoxgateError
 
 from ..access.auth import AccessControl, find_credential, origin_and_host
 from ..access.caller import Grant
 from ..access.rights import PUBLIC, Requirement
-from ..errors import SOCKETS_RETRY_MS, BodyTooLarge, Limit
+from ..errors import BodyTooLarge
 from ..messages.parsing import Model, parse_json
 from ..observability.log import DefectLog
 from ..protocols.reply import Reply, ReportableError, error_reply, not_found, refusal
 from ..transport.connection_pool import ConnectionPlace
 from .browsers import CorsPolicy
 from .connection import WRITE_TIMEOUT_S, HttpConnection
-from .sniffer import PROBE_PATHS, ServerFactory
+from .request_handler import RequestHandler
+from .sniffer import FULL, PROBE_PATHS, ServerFactory
 
 _BODY_TIMEOUT_S = 10.0
 """Seconds in which the body of a request must arrive."""
@@ -73,7 +75,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 log = logging.getLogger(__name__)
 
 _noise = logging.getLogger(f"{__name__}.noise")
-"""Logger of aiohttp's server, silenced: it writes a traceback for every malformed request."""
+"""Logger of aiohttp's server, silenced: what a client does would fill it."""
 _noise.setLevel(logging.CRITICAL)
 
 
@@ -118,6 +120,7 @@ class HttpApplication:
         """
         groups = tuple(groups)
         self._groups = {name: group for group in groups for name in group.names()}
+        self._shapes = [(re.sub("{.*?}", "[^/]+", path), group.refuse) for (_, path), group in self._groups.items()]
         self._access = access
         self._write_timeout_s = write_timeout_s
         self._cors = CorsPolicy(access.lists_origin)
@@ -129,11 +132,6 @@ class HttpApplication:
         self._runner = web.AppRunner(
             application,
             handler_cancellation=True,
-            access_log=None,
-            logger=_noise,
-            keepalive_timeout=_KEEP_ALIVE_S,
-            lingering_time=0.0,
-            read_bufsize=_READ_BUFFER_BYTES,
             shutdown_timeout=0.5,
         )
         self._server: web.Server
@@ -151,11 +149,24 @@ class HttpApplication:
 
     def connection(self, place: ConnectionPlace, socket: ServerFactory) -> asyncio.Protocol:
         """The protocol of a new connection; `socket` makes the one that takes over after an upgrade to a WebSocket."""
-        return HttpConnection(self._server(), self._write_timeout_s, place, socket)
+        handler = RequestHandler(
+            self._server,
+            self._refuse_at,
+            access_log=_noise,
+            logger=_noise,
+            keepalive_timeout=_KEEP_ALIVE_S,
+            lingering_time=0.0,
+            read_bufsize=_READ_BUFFER_BYTES,
+        )
+        return HttpConnection(handler, self._write_timeout_s, place, socket)
 
     async def close(self) -> None:
         """Lets current answers finish for half a second, then cuts every connection."""
         await self._runner.cleanup()
+
+    def _refuse_at(self, path: str, error: ReportableError) -> Reply:
+        matching = (refuse for pattern, refuse in self._shapes if re.fullmatch(pattern, path))
+        return next(matching, error_reply)(error)
 
     def _check_page(self, request: web.Request, group: RouteGroup) -> None:
         """Refuses web pages of foreign origins and names. Raises Forbidden, UnknownHost."""
@@ -225,9 +236,7 @@ async def _serve_in_place(request: web.Request, handler: Handler) -> web.StreamR
         return await handler(request)
     place, probe = connection.place, request.path in PROBE_PATHS
     if not place.may_serve(probe=probe):
-        message = "all connections are in use"
-        error = AtCapacity(message, retry_after_ms=SOCKETS_RETRY_MS, reached=Limit.CONNECTIONS)
-        response = to_response(error_reply(error))
+        response = to_response(FULL)
         response.force_close()
         return response
     place.serve(probe=probe)

@@ -6,8 +6,13 @@ import asyncio
 import re
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from typing import cast
 
+from voxgate.pipeline.errors import AtCapacity
+
+from ..errors import SOCKETS_RETRY_MS, Limit
+from ..protocols.reply import Reply, closing_bytes, error_reply, refusal
 from ..transport.buffer_limits import ReadSizeLimit
 from ..transport.connection_pool import ConnectionPlace, ConnectionPool
 from ..transport.turn_budget import TurnBudget
@@ -24,10 +29,13 @@ FIRST_REQUEST_BYTES = 256
 _HEAD_END = b"\r\n\r\n"
 _UPGRADE = re.compile(rb"^upgrade:[^\r\n]*\bwebsocket\b", re.IGNORECASE | re.MULTILINE)
 _PROBE = re.compile(rb"(GET|HEAD) (%s)[? ]" % b"|".join(path.encode() for path in PROBE_PATHS))
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-_EARLY = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-"""A client must not send frames before the handshake is answered (RFC 6455, section 4.1)."""
-_FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+_TOO_LARGE = refusal(
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "bad_request", f"the head must have at most {MAX_HEAD_BYTES} bytes"
+)
+_EARLY = refusal(
+    HTTPStatus.BAD_REQUEST, "bad_request", "frames must follow the answer to the handshake"
+)  # RFC 6455, 4.1
+FULL = error_reply(AtCapacity("all connections are in use", retry_after_ms=SOCKETS_RETRY_MS, reached=Limit.CONNECTIONS))
 
 
 class ProtocolSniffer(asyncio.Protocol):
@@ -77,7 +85,7 @@ class ProtocolSniffer(asyncio.Protocol):
         if upgrade and more:
             self._refuse(_EARLY)
         elif not self._place.may_serve(probe=not upgrade and _PROBE.match(head) is not None):
-            self._refuse(_FULL)
+            self._refuse(FULL)
         else:
             serve = self._websocket if upgrade else self._http
             if self._budget.take(FIRST_REQUEST_BYTES):
@@ -93,8 +101,8 @@ class ProtocolSniffer(asyncio.Protocol):
         if not self._transport.is_closing():
             self._serve_by(serve)
 
-    def _refuse(self, answer: bytes) -> None:
-        self._transport.write(answer)
+    def _refuse(self, answer: Reply) -> None:
+        self._transport.write(closing_bytes(answer))
         self._transport.close()
 
 

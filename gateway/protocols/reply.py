@@ -66,6 +66,13 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+def closing_bytes(reply: Reply) -> bytes:
+    """The HTTP response that sends `reply` and closes its connection."""
+    fixed = {"Content-Type": reply.content_type, "Content-Length": len(reply.body), "Connection": "close"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in {**reply.headers, **fixed}.items())
+    return f"HTTP/1.1 {reply.status.value} {reply.status.phrase}\r\n{lines}\r\n".encode() + reply.body
+
+
 def status_of(error: ReportableError, overrides: Mapping[str, HTTPStatus] | None = None) -> HTTPStatus:
     """The HTTP status that reports `error`; `overrides`, by error code, are those of one group of routes."""
     if overrides and error.code in overrides:

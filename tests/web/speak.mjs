@@ -5,6 +5,13 @@ import { connect, speechUrl } from "../../web/client/voxgate.js";
 
 const [url, scenario] = process.argv.slice(2);
 
+function say(session, text, options) {
+  const utterance = session.utterance(options);
+  utterance.send(text);
+  utterance.end();
+  return utterance;
+}
+
 async function collect(utterance) {
   const kinds = [];
   let samples = 0;
@@ -32,12 +39,9 @@ function catching(action) {
 }
 
 const scenarios = {
-  async grown() {
-    const session = await connect(url, { token: "vg_right-key", authMessage: true });
+  async grown(session) {
     const [named] = [session.info.capabilities.includes("defaults"), session.setDefaults({ voice: "bob", words: true })];
-    const utterance = session.utterance();
-    utterance.send("Hello there, all of you.");
-    utterance.end();
+    const utterance = say(session, "Hello there, all of you.");
     const started = [];
     for await (const event of utterance) started.push(event.type, event.voice);
     const { quota } = await session.limits();
@@ -52,21 +56,16 @@ const scenarios = {
     }
     const answers = [one.done.type];
     for await (const event of two) answers.push(event.type);
-    session.close();
     return { named, kinds: new Set(started).has("generated"), voice: started.includes("bob"), quota: Object.keys(quota).sort(), refused, answers };
   },
-  async speak() {
-    const session = await connect(url);
+  async speak(session) {
     const utterance = session.utterance({ words: true });
     for (const piece of ["Hel", "lo there."]) utterance.send(piece);
     utterance.end();
-    const result = await collect(utterance);
-    session.close();
-    return { ...result, voice: session.info.default_voice };
+    return { ...(await collect(utterance)), voice: session.info.default_voice };
   },
   // Fills in when the talker waits for text.
-  async starving() {
-    const session = await connect(url);
+  async starving(session) {
     const utterance = session.utterance({ starving_ms: 10_000 });
     utterance.send("Let me see");
     const told = [];
@@ -76,34 +75,26 @@ const scenarios = {
       utterance.send(", well.");
       utterance.end();
     }
-    session.close();
     return { told, characters: utterance.done.characters };
   },
-  async refused_fragment() {
-    const session = await connect(url);
+  async refused_fragment(session) {
     const utterance = session.utterance();
     utterance.send("Bad.");
     const { value } = await utterance[Symbol.asyncIterator]().next();
     const thrown = ((error) => error.messageId)(catching(() => utterance.flush()));
     utterance.end();
-    const { over } = utterance;
-    session.close();
-    return { warning: value.code, thrown, over };
+    return { warning: value.code, thrown, over: utterance.over };
   },
-  async refused_message() {
-    const session = await connect(url);
+  async refused_message(session) {
     const [one, two] = [session.utterance(), session.utterance()];
     one.send("Bad.");
     const { code } = await failure(() => collect(one));
     two.send("Two.");
     two.end();
-    const result = { code, samples: (await collect(two)).samples };
-    session.close();
-    return result;
+    return { code, samples: (await collect(two)).samples };
   },
   // Speech over a connection that is lost meanwhile: its audio, and what the events say about the losses.
-  async disturbed() {
-    const session = await connect(url);
+  async disturbed(session) {
     const utterance = session.utterance({ seed: 3, words: true });
     const changes = [];
     const hash = createHash("sha256");
@@ -124,12 +115,10 @@ const scenarios = {
       } else if (event.type === "reconnecting" || event.type === "resumed") changes.push(event.type);
     }
     await writing;
-    session.close();
     return { changes, sha256: hash.digest("hex"), done: utterance.done.type, longest };
   },
   // Takes text back after its first words and says something else; the other gateway may take over meanwhile.
-  async retracted() {
-    const session = await connect(url);
+  async retracted(session) {
     const utterance = session.utterance({ seed: 3, words: true, visemes: true, offsets: "utf16" });
     const hash = createHash("sha256");
     utterance.send("\u{1f600} is what you see when the weather is fine, all day long and at night.");
@@ -146,11 +135,9 @@ const scenarios = {
     }
     answer = await changing;
     const late = await failure(() => utterance.retract());
-    session.close();
     return { answer, words: words.map((word) => word.text), sha256: hash.digest("hex"), done: utterance.done, late: late.code };
   },
-  async given_up() {
-    const session = await connect(url);
+  async given_up(session) {
     const utterance = session.utterance();
     utterance.send("Hello there, all of you.");
     const changes = [];
@@ -159,20 +146,11 @@ const scenarios = {
     });
     return { changes, code: end.code };
   },
-  async both() {
-    const session = await connect(url);
-    const say = (text) => {
-      const utterance = session.utterance();
-      utterance.send(text);
-      utterance.end();
-      return collect(utterance);
-    };
-    const results = await Promise.all([say("Hi."), say("Hello there.")]);
-    session.close();
+  async both(session) {
+    const results = await Promise.all(["Hi.", "Hello there."].map((text) => collect(say(session, text))));
     return results.map(({ samples }) => samples);
   },
-  async interrupt() {
-    const session = await connect(url);
+  async interrupt(session) {
     const utterance = session.utterance();
     utterance.send("never ended");
     for await (const event of utterance) if (event.type === "audio" && event.seq === 2) break;
@@ -181,27 +159,21 @@ const scenarios = {
     for await (const event of next) {
       if (event.type !== "audio" || event.seq !== 3) continue;
       const answer = await next.interrupt(161);
-      session.close();
       return [answer.text_spoken, answer.text_remaining];
     }
   },
-  async twice() {
-    const session = await connect(url);
+  async twice(session) {
     const utterance = session.utterance();
     utterance.send("Stop here");
     for await (const event of utterance) {
       if (event.type !== "audio") continue;
       const answers = await Promise.all([utterance.interrupt(80), utterance.interrupt(80)]);
       answers.push(await utterance.interrupt());
-      session.close();
       return answers.map(({ text_spoken }) => text_spoken);
     }
   },
-  async hold() {
-    const session = await connect(url);
-    const utterance = session.utterance({ seed: 7 });
-    utterance.send(process.argv[4]);
-    utterance.end();
+  async hold(session) {
+    const utterance = say(session, process.argv[4], { seed: 7 });
     let heard = Buffer.alloc(0);
     const log = [];
     const listen = async (until) => {
@@ -232,15 +204,11 @@ const scenarios = {
     })();
     await ended;
     const late = await failure(() => let_go.continueSpeech());
-    session.close();
     const sha256 = createHash("sha256").update(heard).digest("hex");
     return { sha256, first: await first, second, log, refused: refused.code, late: late.code };
   },
-  async hold_refused() {
-    const session = await connect(url);
-    const utterance = session.utterance({ seed: 7 });
-    utterance.send(process.argv[4]);
-    utterance.end();
+  async hold_refused(session) {
+    const utterance = say(session, process.argv[4], { seed: 7 });
     const hash = createHash("sha256");
     let refused;
     for await (const event of utterance) {
@@ -248,53 +216,45 @@ const scenarios = {
       hash.update(event.payload);
       if (event.seq === 3) refused = failure(() => utterance.interrupt(0, { holdMs: session.info.limits.hold_max_ms + 1 }));
     }
-    session.close();
     return { sha256: hash.digest("hex"), refused: (await refused).code, done: utterance.done.type };
   },
-  async interrupt_lost() {
-    const session = await connect(url);
+  async interrupt_lost(session) {
     const utterance = session.utterance();
     utterance.send("Boom.");
     await failure(() => collect(utterance));
-    const result = await failure(() => utterance.interrupt());
-    session.close();
-    return result;
+    return failure(() => utterance.interrupt());
   },
-  async late() {
-    const session = await connect(url);
-    const utterance = session.utterance();
-    utterance.send("All of it.");
-    utterance.end();
+  async late(session) {
+    const utterance = say(session, "All of it.");
     await collect(utterance);
-    const answer = await utterance.interrupt(80);
-    session.close();
-    return answer.text_spoken;
+    return (await utterance.interrupt(80)).text_spoken;
   },
-  async error() {
-    const session = await connect(url);
-    const utterance = session.utterance();
-    utterance.send("Boom.");
-    utterance.end();
-    const result = await failure(() => collect(utterance));
-    session.close();
-    return result;
+  async error(session) {
+    return failure(() => collect(say(session, "Boom.")));
   },
-  async lost() {
-    const session = await connect(url);
-    const utterance = session.utterance();
-    utterance.send("Boom.");
-    utterance.end();
-    const result = await failure(() => collect(utterance));
+  async lost(session) {
+    const result = await failure(() => collect(say(session, "Boom.")));
     return [result, await failure(() => session.utterance())];
   },
-  async unread() {
-    const session = await connect(url);
+  async unread(session) {
     const utterance = session.utterance();
     utterance.send("x".repeat(4200));
     while (!utterance.ended) await new Promise((resolve) => setTimeout(resolve, 5));
-    const result = await failure(() => collect(utterance));
-    session.close();
-    return result;
+    return failure(() => collect(utterance));
+  },
+  async second_loop(session) {
+    const utterance = say(session, "Hello.");
+    return Promise.all([collect(utterance), failure(() => collect(utterance))]);
+  },
+  // The program was busy, so that an answer may wait to be read.
+  async busy(session) {
+    session.utterance();
+    const now = performance.now();
+    for (const later of [2100, 9000]) {
+      performance.now = () => now + later;
+      session.socket.checkSilence();
+    }
+    return session.socket.open;
   },
   refused: () => failure(() => connect(url)),
   urls: () => ["host:1", "http://host:1", "https://host/", "wss://host/v1/speech"].map((each) => speechUrl(each)),
@@ -302,16 +262,15 @@ const scenarios = {
     delete globalThis.WebSocket;
     return failure(() => connect(url));
   },
-  async key() {
-    const session = await connect(url, { token: "vg_right-key" });
-    const utterance = session.utterance();
-    utterance.send("Hello.");
-    utterance.end();
-    const { done } = await collect(utterance);
-    session.close();
-    return done;
+  async key(session) {
+    return (await collect(say(session, "Hello."))).done;
   },
+  bad_url: () => failure(() => connect("http://[bad")),
+  ftp: () => failure(() => connect("ftp://host")),
   bad_key: () => failure(() => connect(url, { token: "a b" })),
 };
 
-console.log(JSON.stringify(await scenarios[scenario]()));
+const options = { grown: { token: "vg_right-key", authMessage: true }, key: { token: "vg_right-key" } };
+const session = scenarios[scenario].length ? await connect(url, options[scenario]) : null;
+console.log(JSON.stringify(await scenarios[scenario](session)));
+session?.close();

@@ -7,12 +7,11 @@ import hashlib
 import json
 from http import HTTPStatus
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fakes.gateway import loopback
-from fakes.gateway.cut_proxy import cut_proxy
+from fakes.gateway.cut_proxy import CutProxy, cut_proxy
 from fakes.gateway.packet_encoder import s16le
 from fakes.gateway.protocol_server import FakeGateway, error_message, fake_gateway, respond
 from fakes.pipeline.tone_synthesizer import tone_pcm
@@ -26,8 +25,9 @@ SCRIPT = Path(__file__).with_name("speak.mjs")
 pytestmark = pytest.mark.skipif(node_version() < 20, reason="no Node 22 on this machine (20 does for the tests)")
 
 
-async def run(gateway: FakeGateway | SimpleNamespace, scenario: str) -> Any:
-    return await run_script(SCRIPT, gateway.url, scenario)
+async def run(gateway: FakeGateway | Gateway | CutProxy, *arguments: str) -> Any:
+    url = gateway.url if isinstance(gateway, FakeGateway) else f"ws://127.0.0.1:{gateway.port}"
+    return await run_script(SCRIPT, url, *arguments)
 
 
 async def test_text_becomes_audio() -> None:
@@ -64,7 +64,7 @@ async def test_repeated_interrupts_share_one_answer() -> None:
 async def test_held_speech_goes_on_from_what_was_heard() -> None:
     text = "The weather is fine today and will stay so."
     async with loopback.gateway() as served:
-        result = await run_script(SCRIPT, f"ws://127.0.0.1:{served.port}", "hold", text)
+        result = await run(served, "hold", text)
     for played_ms, hold_ms, continued_ms in (result["first"], result["second"]):
         assert (hold_ms, continued_ms) == (5000, played_ms)
     assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(text))).hexdigest()
@@ -75,7 +75,7 @@ async def test_held_speech_goes_on_from_what_was_heard() -> None:
 async def test_refused_hold_leaves_the_speech_as_it_is() -> None:
     text = "The weather is fine today and will stay so."
     async with loopback.gateway() as served:
-        result = await run_script(SCRIPT, f"ws://127.0.0.1:{served.port}", "hold_refused", text)
+        result = await run(served, "hold_refused", text)
     assert (result["refused"], result["done"]) == ("bad_message", "done")
     assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(text))).hexdigest()
 
@@ -148,13 +148,13 @@ async def test_urls_are_accepted_in_common_forms() -> None:
 
 async def test_key_opens_a_session_and_is_in_no_url() -> None:
     async with loopback.gateway(keys=(f"ada={hash_key('vg_right-key')}",)) as served:
-        assert await run(SimpleNamespace(url=f"http://127.0.0.1:{served.port}"), "key") == "done"
+        assert await run(served, "key") == "done"
 
 
 async def test_client_uses_what_the_protocol_has_beyond_its_first_edition() -> None:
     """The key in a message, defaults, the length ahead of the end, limits, UTF-16 lengths, an interrupt of all."""
     async with loopback.gateway(keys=(f"ada={hash_key('vg_right-key')}",), key_characters_per_minute=6000) as served:
-        result = await run(SimpleNamespace(url=f"http://127.0.0.1:{served.port}"), "grown")
+        result = await run(served, "grown")
     assert result == {
         "named": True,
         "kinds": True,
@@ -167,7 +167,7 @@ async def test_client_uses_what_the_protocol_has_beyond_its_first_edition() -> N
 
 async def test_client_is_told_that_the_talker_waits_for_text() -> None:
     async with loopback.gateway() as served:
-        result = await run(SimpleNamespace(url=f"http://127.0.0.1:{served.port}"), "starving")
+        result = await run(served, "starving")
     assert result == {"told": [True], "characters": len("Let me see, well.")}
 
 
@@ -177,16 +177,25 @@ async def test_refusal_is_thrown_by_the_next_call_about_the_text() -> None:
         assert await run(gateway, "refused_fragment") == {"warning": "rate_limited", "thrown": "text-1", "over": False}
 
 
-async def test_key_that_no_subprotocol_can_carry_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("scenario", "code"),
+    [
+        ("bad_key", "unauthorized"),
+        ("no_websocket", "unsupported"),
+        ("bad_url", "invalid_address"),
+        ("ftp", "invalid_address"),
+    ],
+)
+async def test_call_that_cannot_connect_names_its_mistake(scenario: str, code: str) -> None:
     async with fake_gateway() as gateway:
-        result = await run(gateway, "bad_key")
-    assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "unauthorized", False)
+        result = await run(gateway, scenario)
+    assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", code, False)
 
 
-async def test_missing_websocket_is_named() -> None:
+async def test_second_loop_is_refused_and_the_first_goes_on() -> None:
     async with fake_gateway() as gateway:
-        result = await run(gateway, "no_websocket")
-    assert (result["name"], result["code"], result["retryable"]) == ("VoxgateError", "unsupported", False)
+        first, second = await run(gateway, "second_loop")
+    assert (first["samples"], second["code"]) == (6 * 1920, "already_reading")
 
 
 # A lost connection
@@ -203,7 +212,7 @@ def messages_sent(served: Gateway) -> int:
 async def test_lost_connection_is_replaced_without_a_gap(loss: str) -> None:
     """Also one that hangs: it is given up after 4 s of silence."""
     async with loopback.gateway() as served, cut_proxy(served.port) as proxy:
-        speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "disturbed"))
+        speaking = asyncio.create_task(run(proxy, "disturbed"))
         losses = 2 if loss == "cut" else 1
         for number in range(1, losses + 1):
             await until(lambda sent=7 * number: messages_sent(served) >= sent)
@@ -221,10 +230,15 @@ async def test_lost_connection_is_replaced_without_a_gap(loss: str) -> None:
     assert result["sha256"] == hashlib.sha256(s16le(tone_pcm(LOST_TEXT, 3))).hexdigest()
 
 
+async def test_busy_program_loses_no_connection() -> None:
+    async with loopback.gateway() as served:
+        assert await run(served, "busy")
+
+
 @pytest.mark.parametrize("loss", ["killed", "drained"])
 async def test_another_gateway_goes_on_without_a_gap(loss: str) -> None:
     async with loopback.gateway() as first, loopback.gateway() as second, cut_proxy(first.port) as proxy:
-        speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "disturbed"))
+        speaking = asyncio.create_task(run(proxy, "disturbed"))
         await until(lambda: messages_sent(first) >= 7)
         proxy.redirect(second.port)
         if loss == "killed":
@@ -245,7 +259,7 @@ SAID_INSTEAD = "\U0001f600, that is what I wanted to tell you about the weather 
 async def test_text_is_taken_back(moves: bool) -> None:
     """Offsets are in UTF-16 units; another gateway may go on afterwards."""
     async with loopback.gateway() as first, loopback.gateway() as second, cut_proxy(first.port) as proxy:
-        speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "retracted"))
+        speaking = asyncio.create_task(run(proxy, "retracted"))
         if moves:
             await until(lambda: messages_sent(first) >= 16)
             proxy.redirect(second.port)
@@ -264,7 +278,7 @@ async def test_text_is_taken_back(moves: bool) -> None:
 
 async def test_loss_is_reported_when_the_session_cannot_be_resumed() -> None:
     async with loopback.gateway(resume_s=1, checkpoints=False) as served, cut_proxy(served.port) as proxy:
-        speaking = asyncio.create_task(run(SimpleNamespace(url=f"ws://127.0.0.1:{proxy.port}"), "given_up"))
+        speaking = asyncio.create_task(run(proxy, "given_up"))
         await until(lambda: messages_sent(served) > 0)
         proxy.stop()  # for new connections, too
         proxy.cut()

@@ -66,8 +66,8 @@ const MAX_REMEMBERED = 8; // ended utterances that can still be interrupted whil
 
 /**
  * Opens a session. Rejects with a VoxgateError: `unreachable` (browsers do not report why an upgrade was refused;
- * request `GET /v1/limits`), `timeout`, `protocol_violation`, `unauthorized` for a token that cannot be sent, and
- * `unsupported` where there is no WebSocket.
+ * request `GET /v1/limits`), `timeout`, `protocol_violation`, `invalid_address`, `unauthorized` for a token that cannot be sent,
+ * and `unsupported` where there is no WebSocket.
  * @param {string} url the gateway's address, ws or http (with TLS: wss or https), with or without the path
  * @param {{token?: string|null, authMessage?: boolean, timeoutMs?: number, resume?: boolean}} [options] `authMessage`: send
  *   the token in the first message instead of the handshake; `resume`: replace a lost connection, if the gateway offers it

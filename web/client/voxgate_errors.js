@@ -13,7 +13,8 @@ export const REFUSES_MESSAGE = new Set([...NON_FATAL, ...MESSAGE_REFUSED]);
 /** Any failure of a session or an utterance. */
 export class VoxgateError extends Error {
   /**
-   * @param {string} code a code of docs/protocol.md, or `unreachable`, `session_lost`, `protocol_violation`, `timeout`, `unsupported`
+   * @param {string} code a code of docs/protocol.md, or `unreachable`, `session_lost`, `protocol_violation`, `timeout`,
+   *   `unsupported`, `invalid_address`, `already_reading`
    * @param {string} message
    * @param {{id?: string, retryable?: boolean, retry_after_ms?: number, partial_audio?: boolean, param?: string, reached?: string, characters?: number}} [more]
    */

@@ -14,8 +14,8 @@ const SUBPROTOCOL = "voxgate.v1"; // means that unknown messages and fields are 
 const KEPT_CHARACTERS = 1 << 20; // messages unsent or unconfirmed; with more, a lost connection ends the session
 const CONFIRM_BYTES = 65_536; // received, after which they are confirmed at once; the gateway stops at four times as many
 const CONFIRM_MS = 1000; // after which any received message is confirmed
-const SILENCE_MS = 2000; // while messages are expected, after which the gateway is asked for one, and then given up
 const SILENCE_CHECK_MS = 500;
+const SILENT_CHECKS = 4; // while messages are expected, after which the gateway is asked for one; given up after twice as many
 const ATTEMPT_MS = 3000; // for one attempt to connect again
 const FIRST_PAUSE_MS = 100; // between attempts; each is twice the one before, more or less at random
 const LAST_PAUSE_MS = 1000;
@@ -62,8 +62,8 @@ export class SpeechSocket {
    * @param {string} url
    * @param {Handlers} on
    * @param {{token?: string|null, authMessage?: boolean, resume?: boolean}} [options] `token`: a token or an API key, if the
-   *   gateway requires one; throws VoxgateError for others. `authMessage`: send it in the first message instead of the
-   *   handshake. `resume`: replace a lost connection, if the gateway offers it
+   *   gateway requires one; throws VoxgateError for others, and for a malformed `url`. `authMessage`: send it in the first
+   *   message instead of the handshake. `resume`: replace a lost connection, if the gateway offers it
    */
   constructor(url, on, { token = null, authMessage = false, resume = true } = {}) {
     this.url = url;
@@ -84,8 +84,7 @@ export class SpeechSocket {
     this.utterances = new SentUtterances((message) => this.transmit(message));
     this.leaving = false;
     this.closing = false;
-    this.heardAt = performance.now();
-    this.askedAt = 0; // when silence made it ask for a message; 0 since the last message
+    this.silent = 0; // checks since the last message
     /** @type {any} */
     this.confirmTimer = null;
     this.socket = this.dial(resume ? "new" : null);
@@ -123,13 +122,19 @@ export class SpeechSocket {
 
   /** @param {string|null} resume */
   dial(resume) {
-    const address = new URL(speechUrl(this.url));
-    if (this.inMessage) address.searchParams.set("auth", "message");
-    if (resume) address.searchParams.set("resume", resume);
-    if (resume === "new") address.searchParams.set("checkpoints", "1");
-    const socket = new WebSocket(address.href, subprotocols(this.inMessage ? null : this.token));
-    socket.binaryType = "arraybuffer";
-    return socket;
+    const protocols = subprotocols(this.inMessage ? null : this.token);
+    try {
+      const address = new URL(speechUrl(this.url));
+      if (this.inMessage) address.searchParams.set("auth", "message");
+      if (resume) address.searchParams.set("resume", resume);
+      if (resume === "new") address.searchParams.set("checkpoints", "1");
+      const socket = new WebSocket(address.href, protocols);
+      socket.binaryType = "arraybuffer";
+      return socket;
+    } catch (error) {
+      const constraint = "the address must be a ws, wss, http or https URL, on a page with TLS wss or https";
+      throw new VoxgateError("invalid_address", `${constraint}, got ${JSON.stringify(this.url)}: ${error}`);
+    }
   }
 
   // Makes `socket` the present connection.
@@ -145,8 +150,7 @@ export class SpeechSocket {
 
   receive(data) {
     this.received++;
-    this.heardAt = performance.now();
-    this.askedAt = 0;
+    this.silent = 0;
     const binary = typeof data !== "string";
     if (this.offer) this.planConfirmation(binary ? data.byteLength : data.length);
     if (binary) return this.on.audio(this.utterances.audio(parseAudio(data)));
@@ -188,16 +192,11 @@ export class SpeechSocket {
     this.send({ type: "received", messages: this.received });
   }
 
+  // Counts checks, not time: a program that was busy, or suspended, has not read what arrived meanwhile.
   checkSilence() {
-    const now = performance.now();
-    if (!this.offer || !this.open || !this.on.expecting?.()) {
-      this.askedAt = 0;
-    } else if (this.askedAt && now - this.askedAt > SILENCE_MS) {
-      this.lose({ code: 1006, reason: "no answer" });
-    } else if (!this.askedAt && now - this.heardAt > SILENCE_MS) {
-      this.askedAt = now;
-      this.send({ type: "ping" });
-    }
+    if (!this.offer || !this.open || !this.on.expecting?.()) this.silent = 0;
+    else if (++this.silent === SILENT_CHECKS) this.send({ type: "ping" });
+    else if (this.silent > 2 * SILENT_CHECKS) this.lose({ code: 1006, reason: "no answer" });
   }
 
   stopTimers() {
@@ -306,7 +305,7 @@ export class SpeechSocket {
       return SESSION_MESSAGES.has(type) && utterance === undefined;
     });
     [this.kept, this.keptCharacters, this.confirmed] = [[], 0, this.inMessage ? 1 : 0];
-    [this.received, this.unconfirmedBytes, this.heardAt, this.askedAt] = [1, 0, performance.now(), 0];
+    [this.received, this.unconfirmedBytes, this.silent] = [1, 0, 0];
     [this.offer, this.session] = [session.resume, session.session];
     this.adopt(socket);
     for (const message of this.utterances.restore(deadline)) this.transmit(message);
@@ -337,8 +336,7 @@ export class SpeechSocket {
         if (answer.type !== "resumed" || this.closing) return end("refused");
         this.offer = answer.resume;
         this.drop(answer.received);
-        this.heardAt = performance.now();
-        this.askedAt = 0;
+        this.silent = 0;
         this.adopt(socket);
         for (const text of this.kept) socket.send(text);
         return end("resumed");

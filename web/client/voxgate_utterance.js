@@ -3,9 +3,8 @@
 import { ReceivedAudio } from "./voxgate_audio.js";
 import { MESSAGE_REFUSED, NON_FATAL, REFUSES_MESSAGE, VoxgateError } from "./voxgate_errors.js";
 
-const INTERRUPT_TIMEOUT_MS = 10_000;
+const ANSWER_TIMEOUT_MS = 10_000;
 const HOLD_SLACK_MS = 1000; // between looks whether a hold that is over was ended by `continue`, whose answer is under way
-const RETRACT_TIMEOUT_MS = 10_000;
 const MAX_UNREAD = 4096; // events of one utterance (5 minutes of default packets); reading a WebSocket cannot be paused
 
 /** @typedef {import("./voxgate_audio.js").Audio} Audio */
@@ -41,6 +40,28 @@ const MAX_UNREAD = 4096; // events of one utterance (5 minutes of default packet
  *   iteration over an utterance yields
  */
 
+/**
+ * @template T
+ * @typedef {{promise: Promise<T>, resolve(message: T): void, reject(error: VoxgateError): void}} Answer
+ */
+
+/**
+ * An answer that is waited for, which rejects with `timeout`. `settled` is called when it is not any more.
+ * @param {string} call
+ * @param {() => void} [settled]
+ * @returns {Answer<any>}
+ */
+function answerTo(call, settled) {
+  const answer = /** @type {any} */ ({});
+  answer.promise = new Promise((resolve, reject) => {
+    const late = () => answer.reject(new VoxgateError("timeout", `the gateway did not answer ${call}`));
+    const timer = setTimeout(late, ANSWER_TIMEOUT_MS);
+    const settle = (how) => (value) => (settled?.(), clearTimeout(timer), how(value));
+    [answer.resolve, answer.reject] = [settle(resolve), settle(reject)];
+  });
+  return answer;
+}
+
 /** One utterance, made by `Session.utterance`. Text is sent and events are read by iteration at the same time. */
 export class Utterance {
   constructor(id, format, send) {
@@ -61,14 +82,13 @@ export class Utterance {
     this.error = null;
     /** @type {(value?: unknown) => void} */
     this.wake = () => {};
-    /** @type {{resolve(message: Interrupted): void, reject(error: VoxgateError): void}|null} */
+    this.reading = false;
+    /** @type {Answer<Interrupted>|null} to an interrupt */
     this.answer = null;
     this.calls = 0;
     this.textEnded = false;
     /** @type {VoxgateError|null} refusal of an earlier call, raised by the next one about the text */
     this.refusal = null;
-    /** @type {Promise<Interrupted>|null} the promise of a pending answer */
-    this.interrupting = null;
     /** @type {number|undefined} `hold_ms` of the pending interrupt */
     this.pendingHold = undefined;
     /** @type {Interrupted|null} the answer while it is held */
@@ -77,9 +97,9 @@ export class Utterance {
     this.aside = null;
     /** @type {any} */
     this.holdTimer = null;
-    /** @type {{promise: Promise<Continued>, resolve(message: Continued): void, reject(error: VoxgateError): void}|null} */
+    /** @type {Answer<Continued>|null} */
     this.continuing = null;
-    /** @type {{resolve(message: Retracted): void, reject(error: VoxgateError): void}[]} retractions without an answer, in order */
+    /** @type {Answer<Retracted>[]} to retractions without an answer, in order */
     this.retractions = [];
   }
 
@@ -126,20 +146,17 @@ export class Utterance {
     } else {
       this.setAside();
     }
-    if (this.interrupting && this.pendingHold !== holdMs) {
+    if (this.answer && this.pendingHold !== holdMs) {
       const again = () => this.interrupt(playedMs, { holdMs });
-      return this.interrupting.then(again, again);
+      return this.answer.promise.then(again, again);
     }
-    this.interrupting ??= new Promise((resolve, reject) => {
-      const late = () => this.answer?.reject(new VoxgateError("timeout", "the gateway did not answer the interrupt"));
-      const timer = setTimeout(late, INTERRUPT_TIMEOUT_MS);
-      const settle = (how) => (value) => ((this.interrupting = this.answer = null), clearTimeout(timer), how(value));
-      this.answer = { resolve: settle(resolve), reject: settle(reject) };
+    if (!this.answer) {
+      this.answer = answerTo("the interrupt", () => (this.answer = null));
       this.pendingHold = holdMs;
       const played = playedMs === undefined ? {} : { played_ms: Math.round(playedMs) };
       this.command({ type: "interrupt", ...played, ...(holdMs === undefined ? {} : { hold_ms: holdMs }) });
-    });
-    return this.interrupting;
+    }
+    return this.answer.promise;
   }
 
   /**
@@ -152,17 +169,11 @@ export class Utterance {
   continueSpeech() {
     if (this.error) return Promise.reject(this.error);
     if (!this.held) return Promise.reject(new VoxgateError(this.over ? "utterance_ended" : "not_held", "the utterance must be held"));
-    if (this.continuing) return this.continuing.promise;
-    const pending = /** @type {any} */ ({});
-    pending.promise = new Promise((resolve, reject) => {
-      const late = () => pending.reject(new VoxgateError("timeout", "the gateway did not continue the utterance"));
-      const timer = setTimeout(late, INTERRUPT_TIMEOUT_MS);
-      const settle = (how) => (value) => ((this.continuing = null), clearTimeout(timer), how(value));
-      [pending.resolve, pending.reject] = [settle(resolve), settle(reject)];
-    });
-    this.continuing = pending;
-    this.command({ type: "continue" });
-    return pending.promise;
+    if (!this.continuing) {
+      this.continuing = answerTo("`continue`", () => (this.continuing = null));
+      this.command({ type: "continue" });
+    }
+    return this.continuing.promise;
   }
 
   /**
@@ -176,19 +187,20 @@ export class Utterance {
     if (this.ended) throw new VoxgateError("utterance_ended", "the utterance has ended");
     this.raiseRefusal();
     this.textEnded = false;
-    return new Promise((resolve, reject) => {
-      const entry = { resolve: (value) => (clearTimeout(timer), resolve(value)), reject: (error) => (clearTimeout(timer), reject(error)) };
-      const timer = setTimeout(() => reject(new VoxgateError("timeout", "the gateway did not answer the retraction")), RETRACT_TIMEOUT_MS);
-      this.retractions.push(entry);
-      this.command({ type: "retract", characters });
-    });
+    const answer = answerTo("the retraction");
+    this.retractions.push(answer);
+    this.command({ type: "retract", characters });
+    return answer.promise;
   }
 
   /**
-   * All events in order; throws the VoxgateError that ended the utterance. Leaving the loop stops the speech.
+   * All events in order; throws the VoxgateError that ended the utterance, and `already_reading` while another loop
+   * iterates. Leaving the loop stops the speech.
    * @returns {AsyncGenerator<SpeechEvent, void, void>}
    */
   async *[Symbol.asyncIterator]() {
+    if (this.reading) throw new VoxgateError("already_reading", "one loop at a time may iterate over an utterance");
+    this.reading = true;
     try {
       for (;;) {
         for (let next = this.queue.shift(); next; next = this.queue.shift()) yield next;
@@ -197,6 +209,7 @@ export class Utterance {
         await new Promise((resolve) => (this.wake = resolve));
       }
     } finally {
+      this.reading = false;
       if (!this.over && !this.answer) this.command({ type: "interrupt" });
     }
   }

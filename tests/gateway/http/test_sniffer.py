@@ -142,6 +142,7 @@ def test_a_long_head_is_refused() -> None:
         transport = Transport()
         arrive(transport).data_received(b"GET / HTTP/1.1\r\nX: " + b"x" * MAX_HEAD_BYTES)
         assert transport.written.startswith(b"HTTP/1.1 431 ")
+        assert transport.written.endswith(b'must have at most 16384 bytes"}')
         assert transport.closed == "closed"
         assert transport.protocol is None
 
