@@ -107,7 +107,7 @@ def _bare(words: str) -> str:
 
 
 def _fold(word: str) -> str:
-    """Replace accented Latin letters and typographic signs by ASCII, other mathematical signs by their names."""
+    """Replace accented letters and typographic signs by ASCII, and other signs by their names."""
     if word.isascii():
         return word
     word = re.sub(r"[²³¹⁰⁴-⁻]+", r"^\g<0>", word.replace("™", ""))
@@ -220,6 +220,7 @@ _ORDINARY_WORD = re.compile(r"[a-z',;:?!]+")
 """No rule applies to it; trying them all takes longer than the rest of a word's way to its tokens."""
 _WRITTEN: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\b(?:mr|mrs|dr|prof|e\.g|i\.e|etc|vs|[ap]\.m)\.", lambda m: _ABBREVIATIONS[m[0]]),
+    (r"</?([a-z][^<>]*)>|^<(?=[a-z])|(?<=[a-z])>$", r" \1 "),
     (r"(?<=\d)([ap])m\b", r" \1 m"),
     (r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", _mail_address),
     (
@@ -228,7 +229,7 @@ _WRITTEN: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     ),
     (r"(?<![a-z.])(?:[a-z]\.){2,}", lambda m: m[0].replace(".", " ")),
     (r"\.(?=(?:com|org|net|edu|gov|io|dev|html|py|txt|json)\b)", " dot "),
-    (r"(\d[kmb%]?)/(?=[a-z])", r"\1 per "),
+    (r"(\b\d[\d.,]*[kmb%]?)/(?=[a-z])", r"\1 per "),
     (rf"([{CURRENCY_SIGNS}])([\d,.]+)-\1?(?=\d)", r"\2 to \1"),
     (rf"(?P<sign>[{CURRENCY_SIGNS}]){_AMOUNT}", _money),
     (_WHOLE + rf"(?:\.(?P<part>\d+))?(?P<scale>)(?P<sign>[{CURRENCY_SIGNS}])", _money),
@@ -264,7 +265,6 @@ _WRITTEN: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (rf"(?<=\d )(?:{_UNIT})(?![a-z])", lambda m: _UNITS[m[0]]),
     (r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?", _number),
     (r"/(?=(?:s|sec|min|h|hr|mo|month|year)\b)", " per "),
-    (r"</?([a-z][^<>]*)>", r" \1 "),
     ("|".join(map(re.escape, _SYMBOLS)), lambda m: f" {_SYMBOLS[m[0]]} "),
     (r"\.\.+", ","),
 ]

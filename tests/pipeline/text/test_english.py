@@ -81,7 +81,6 @@ v18.2.1 v eighteen point two point one
 $5-10 five to ten dollars
 $20/hour twenty dollars per hour
 ¥500 five hundred yen
-₹1 one rupee
 $ dollar
 1/2 one half
 2/3 two thirds
@@ -96,6 +95,9 @@ $ dollar
 m² m squared
 a<b a less than b
 <name> name
+<name name
+/v1/a /v one/a
+<3 less than three
 x>=5 x greater than or equal to five
 a!=b a not equal to b
 ≠ not equal to
@@ -107,7 +109,6 @@ a!=b a not equal to b
 1.5e-3 one point five e minus three
 10:30-11 ten thirty to eleven
 9am-5pm nine a m to five p m
-5%-6% five percent to six percent
 ~5 about five
 C# c sharp
 #tag hash tag
