@@ -22,7 +22,10 @@ _NUMBERS = Numbers(_PHRASES.locale, _PHRASES.decimal)
 MAGNITUDES = _PHRASES.magnitudes
 
 _PLAIN = str.maketrans(
-    table("""’ '; ‘ '; “ "; ” "; – -; ‐ -; ⁄ /; ß ss; æ ae; Æ AE; œ oe; Œ OE; ø o; Ø O; ł l; Ł L; đ d; ð d; þ th""")
+    table(
+        """’ '; ‘ '; “ "; ” "; – -; ‐ -; ⁄ /; ≠ !=; ≤ <=; ≥ >=; ß ss; æ ae;
+        Æ AE; œ oe; Œ OE; ø o; Ø O; ł l; Ł L; đ d; ð d; þ th"""
+    )
 )
 _ABBREVIATIONS = {"a.m.": "a m", "p.m.": "p m"} | {
     written: _PHRASES.abbreviations[written].lower().removesuffix(".")
@@ -107,24 +110,20 @@ def _bare(words: str) -> str:
 
 
 def _fold(word: str) -> str:
-    """Replace accented letters and typographic signs by ASCII, and other signs by their names."""
+    """Replace accented letters and typographic signs by ASCII, and Greek letters by their names."""
     if word.isascii():
         return word
-    word = re.sub(r"[²³¹⁰⁴-⁻]+", r"^\g<0>", word.replace("™", ""))
+    word = re.sub(r"[²³¹⁰⁴-⁻]+", r"^\g<0>", word.replace("™", "").replace("µ", "micro "))
     word = re.sub(r"(?<=\d)(?=[¼-¾⅐-⅞])", " and ", word)
+    word = re.sub(r"[¼-¾⅐-⅞]", r"\g<0> ", word)
     word = unicodedata.normalize("NFKC", word).translate(_PLAIN)
-    word = re.sub(r"(?<![Α-ω])[Α-ω](?![Α-ω])|[^\w\s]", _named, word)
+    word = re.sub(r"(?<![Α-ω])[Α-ω](?![Α-ω])", _letter, word)
     return "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
 
 
-def _named(match: re.Match[str]) -> str:
-    """ "≠" as "not equal to", "π" as "pi"."""
-    char = match[0]
-    named = char.isalpha() or unicodedata.category(char) in ("Sm", "Sc")
-    if char.isascii() or char in _CURRENCIES or not named:
-        return char
-    name = _SYMBOLS.get(char) or unicodedata.name(char).lower().split("letter ")[-1]
-    return f" {name.removesuffix(' sign').replace('-', ' ')} "
+def _letter(match: re.Match[str]) -> str:
+    """ "π" as "pi"."""
+    return f" {unicodedata.name(match[0]).split()[-1].lower()} "
 
 
 def _acronym(letters: str) -> str:
@@ -210,9 +209,9 @@ _ADDRESS_SIGNS = table("_ underscore; - dash; . dot; / slash; ? question mark; #
 _SPOKEN_DOMAINS = ("co", "me")
 """Top-level domains of two letters that are not spelled."""
 _SYMBOLS = table(
-    """!= not equal to; <= less than or equal to; >= greater than or equal to; -> to; => to; < less than;
-    > greater than; & and; +/- plus or minus; + plus; = equals; @ at; % percent; × times;
-    ÷ divided by; → to; μ micro; § section; − minus"""
+    """!= is not; <= at most; >= at least; -> to; => to; < less than; > greater than; & and;
+    +/- plus or minus; + plus; = equals; @ at; % percent; × times;
+    ÷ divided by; → to; ± plus minus; ≈ about; √ root; ∞ infinity; ¢ cents; § section; − minus"""
 ) | {sign: coin[0] for sign, coin in _CURRENCIES.items()}
 _WHOLE = r"(?P<whole>\d+(?:,\d{3})*)"
 _AMOUNT = _WHOLE + r"(?:\.(?P<part>\d+))?(?:\s?(?P<scale>hundred|[tmb][a-z]*illion|thousand|k|m|bn?)\b)?"
@@ -258,7 +257,7 @@ _WRITTEN: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"(?<=\d)\*(?=\w)|(?<=\w)\*(?=\d)", " times "),
     (r"\^2\b", " squared "),
     (r"\^3\b", " cubed "),
-    (r"(?<=[\w)])\^(?=[\w( ])", " to the power of "),
+    (r"(?<=[\w)])\^(?=[\w( −])", " to the power of "),
     (r"(?<=[a-z])(?=\d)|(?<=\d)(?=[a-z])", " "),
     (r"\d+(?:\.\d+){2,}", _version),
     (r"(?<![\w.])\.(?=\d)", " point "),

@@ -98,10 +98,10 @@ a<b a less than b
 <name name
 /v1/a /v one/a
 <3 less than three
-x>=5 x greater than or equal to five
-a!=b a not equal to b
-≠ not equal to
-≈5 almost equal to five
+x≥5 x at least five
+a!=b a is not b
+≠ is not
+≈5 about five
 2π two pi
 µg micro g
 5÷3 five divided by three
