@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 
-from .english import MAGNITUDES, MONEY, spoken_english
+from .english import CURRENCY_SIGNS, MAGNITUDES, MONEY, spoken_english
 from .source_map import EMPTY, SourceMappedText, SourceMapWriter
 
 MAX_WORD_CHARACTERS = 64
 """A longer run without white space is split here."""
 
-_LIST_MARKER = re.compile(r"[-*•+]|\d{1,2}[.)]")
-"""What precedes each item of a list."""
+_LIST_MARKER = re.compile(r"[-*•#>→]+|=>|\+|\d{1,2}[.)]")
+"""What precedes an item of a list, a heading or a quotation; numbers and "+" are spoken."""
 _WORD_CLOSERS = frozenset(',;?!)"”')
 """Marks that end a word of letters, so that it need not wait for white space."""
 _SOFT_MARKS = frozenset(",;:")
@@ -29,7 +29,7 @@ class SpokenForm:
 
     White space becomes single blanks. Of several punctuation marks, a mark that ends a sentence is kept, otherwise the
     first. The blank after a sentence comes with its mark, so the text may end with a blank. Text without spoken
-    equivalent (other scripts, symbols alone) is dropped.
+    equivalent (other scripts, emoji) is dropped.
     """
 
     def __init__(self, closing_mark: str = ".") -> None:
@@ -65,7 +65,7 @@ class SpokenForm:
         self._closed = False  # the last character written was . ? or !
         self._blank = False  # a blank precedes the next letter
         self._mark: tuple[str, int] | None = None  # a soft mark that is held back, and its source offset
-        self._line_ends = 0  # since the last word
+        self._line_ends = 1  # since the last word; the text begins a line
         self._apostrophe: int | None = None  # source offset of an apostrophe that is held back
         self._end = 0  # source offset of the last character written
         self._last_read = 0  # source offset of the last word read
@@ -85,7 +85,7 @@ class SpokenForm:
         if _separates(tail[begin]):
             return begin + 1
         size = max(self._scanned, 1)
-        while begin + size < len(tail) and size < MAX_WORD_CHARACTERS and not self._is_word_end(begin + size):
+        while begin + size < len(tail) and size < MAX_WORD_CHARACTERS and not self._is_word_end(begin, begin + size):
             size += 1
         self._scanned = size
         end = begin + size
@@ -93,13 +93,21 @@ class SpokenForm:
             return self._with_magnitude(begin, end, final=final)
         return end if final else 0
 
-    def _is_word_end(self, at: int) -> bool:
-        before, char = self._tail[at - 1], self._tail[at]
-        return _separates(char) or (char in _WORD_CLOSERS and before.isalpha())
+    def _is_word_end(self, begin: int, at: int) -> bool:
+        char = self._tail[at]
+        closes = char in _WORD_CLOSERS and self._tail[at - 1].isalpha() and "://" not in self._tail[begin:at]
+        return closes or _separates(char)
 
     def _with_magnitude(self, begin: int, end: int, *, final: bool) -> int:
-        """The end of the word, or of the magnitude after it if it is an amount of money; 0 while that is unknown."""
+        """The end of the word, or of the magnitude after it if it is an amount of money; 0 while that is unknown.
+
+        The blank after a dash between numbers belongs to the dash.
+        """
         tail = self._tail
+        if tail[begin:end] in ("-", "–") and tail[end] == " " and self._after_number and not self._line_ends:
+            if end + 1 == len(tail):
+                return end if final else 0
+            return end + (tail[end + 1].isdigit() or tail[end + 1] in CURRENCY_SIGNS)
         if tail[end] != " " or not MONEY.fullmatch(tail, begin, end):
             return end
         after = end + 1
@@ -117,11 +125,19 @@ class SpokenForm:
             if word == "—":
                 self._punctuate(",", ends[0])
             return
-        if self._line_ends > 1 or (self._line_ends and _LIST_MARKER.fullmatch(word)):
+        marker = self._line_ends and _LIST_MARKER.fullmatch(word)
+        if self._line_ends > 1 or marker:
             # The end of a heading, a paragraph or a list item counts as the end of a sentence.
             self._punctuate(".", self._end)
+        if marker and word[-1] not in "+.)":
+            self._blank, self._after_number = True, False
+            return
         self._line_ends = 0
-        spoken = spoken_english(word, after_number=self._after_number, initial=self._after_capital)
+        spoken = (
+            " to "
+            if word[-1] == " "
+            else spoken_english(word, after_number=self._after_number, initial=self._after_capital)
+        )
         one_to_one = len(spoken) == len(word)
         for n, char in enumerate(spoken, 1):
             self._clean(char, ends[n - 1] if one_to_one else ends[-(-n * len(word) // len(spoken)) - 1])

@@ -38,6 +38,7 @@ HOSTILE = {
     "emoji joined": "\U0001f468\u200d" * 5000,
     "digits": "9" * 20_000,
     "one long word": "a" * 20_000,
+    "signs": "≥½≠£<" * 4000,
     "no words": "." * 20_000,
     "white space": " \n\t\u00a0\u3000" * 4000,
     "private use": "\ue000\U000f0000" * 5000,

@@ -7,6 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
+def table(pairs: str) -> dict[str, str]:
+    """ "km kilometers; cm centimeters" as a dictionary."""
+    return dict(pair.split(maxsplit=1) for pair in pairs.split(";"))
+
+
 @dataclass(frozen=True, slots=True)
 class Phrases:
     """One language: the words for signs, and how expressions are composed."""
@@ -56,24 +61,10 @@ PHRASES: Mapping[str, Phrases] = {
         slash="slash",
         dash="dash",
         times=("{h} o'clock", "{h} oh {m}", "{h} {m}"),
-        abbreviations={
-            "mr.": "Mister",
-            "mrs.": "Missus",
-            "ms.": "Miss",
-            "dr.": "Doctor",
-            "prof.": "Professor",
-            "st.": "Street",
-            "e.g.": "for example",
-            "i.e.": "that is",
-            "etc.": "et cetera.",
-            "vs.": "versus",
-            "approx.": "approximately",
-            "dept.": "department",
-            "jr.": "Junior",
-            "sr.": "Senior",
-            "ft.": "feet",
-            "&": "and",
-        },
+        abbreviations=table("""
+            mr. Mister; mrs. Missus; ms. Miss; dr. Doctor; prof. Professor; st. Street; e.g. for example;
+            i.e. that is; etc. et cetera.; vs. versus; approx. approximately; dept. department; jr. Junior;
+            sr. Senior; ft. feet; & and"""),
         magnitudes=("hundred", "thousand", "million", "billion", "trillion"),
         dates="{month} {day}, {year}",
         month_first=True,
@@ -92,22 +83,10 @@ PHRASES: Mapping[str, Phrases] = {
         slash="Schrägstrich",
         dash="Bindestrich",
         times=("{h} Uhr", "{h} Uhr {m}", "{h} Uhr {m}"),
-        abbreviations={
-            "z.b.": "zum Beispiel",
-            "d.h.": "das heißt",
-            "u.a.": "unter anderem",
-            "usw.": "und so weiter.",
-            "bzw.": "beziehungsweise",
-            "ca.": "circa",
-            "nr.": "Nummer",
-            "dr.": "Doktor",
-            "prof.": "Professor",
-            "str.": "Straße",
-            "evtl.": "eventuell",
-            "ggf.": "gegebenenfalls",
-            "inkl.": "inklusive",
-            "&": "und",
-        },
+        abbreviations=table("""
+            z.b. zum Beispiel; d.h. das heißt; u.a. unter anderem; usw. und so weiter.; bzw. beziehungsweise;
+            ca. circa; nr. Nummer; dr. Doktor; prof. Professor; str. Straße; evtl. eventuell; ggf. gegebenenfalls;
+            inkl. inklusive; & und"""),
         magnitudes=("tausend", "million", "millionen", "milliarde", "milliarden", "billionen"),
         pairs_in_years=True,
         clock="Uhr",
@@ -123,18 +102,9 @@ PHRASES: Mapping[str, Phrases] = {
         slash="barre oblique",
         dash="tiret",
         times=("{h} heures", "{h} heures {m}", "{h} heures {m}"),
-        abbreviations={
-            "m.": "Monsieur",
-            "mme": "Madame",
-            "mlle": "Mademoiselle",
-            "dr": "Docteur",
-            "etc.": "et cetera.",
-            "p.ex.": "par exemple",
-            "c.-à-d.": "c'est-à-dire",
-            "n°": "numéro",
-            "env.": "environ",
-            "&": "et",
-        },
+        abbreviations=table("""
+            m. Monsieur; mme Madame; mlle Mademoiselle; dr Docteur; etc. et cetera.; p.ex. par exemple;
+            c.-à-d. c'est-à-dire; n° numéro; env. environ; & et"""),
         magnitudes=("mille", "million", "millions", "milliard", "milliards"),
     ),
     "spanish": Phrases(
@@ -148,20 +118,9 @@ PHRASES: Mapping[str, Phrases] = {
         slash="barra",
         dash="guion",
         times=("{h}", "{h} y {m}", "{h} y {m}"),
-        abbreviations={
-            "sr.": "señor",
-            "sra.": "señora",
-            "srta.": "señorita",
-            "dr.": "doctor",
-            "dra.": "doctora",
-            "ud.": "usted",
-            "uds.": "ustedes",
-            "etc.": "etcétera.",
-            "p.ej.": "por ejemplo",
-            "n.º": "número",
-            "aprox.": "aproximadamente",
-            "&": "y",
-        },
+        abbreviations=table("""
+            sr. señor; sra. señora; srta. señorita; dr. doctor; dra. doctora; ud. usted; uds. ustedes;
+            etc. etcétera.; p.ej. por ejemplo; n.º número; aprox. aproximadamente; & y"""),
         magnitudes=("mil", "millón", "millones", "billones"),
         dates="{day} de {month} de {year}",
     ),
@@ -176,16 +135,8 @@ PHRASES: Mapping[str, Phrases] = {
         slash="barra",
         dash="trattino",
         times=("{h}", "{h} e {m}", "{h} e {m}"),
-        abbreviations={
-            "sig.": "signor",
-            "sig.ra": "signora",
-            "dott.": "dottor",
-            "prof.": "professor",
-            "ecc.": "eccetera.",
-            "es.": "esempio",
-            "ca.": "circa",
-            "&": "e",
-        },
+        abbreviations=table("""
+            sig. signor; sig.ra signora; dott. dottor; prof. professor; ecc. eccetera.; es. esempio; ca. circa; & e"""),
         magnitudes=("mila", "milione", "milioni", "miliardo", "miliardi"),
         before_numbers={"n.": "numero"},
     ),
@@ -200,17 +151,9 @@ PHRASES: Mapping[str, Phrases] = {
         slash="barra",
         dash="hífen",
         times=("{h} horas", "{h} e {m}", "{h} e {m}"),
-        abbreviations={
-            "sr.": "senhor",
-            "sra.": "senhora",
-            "dr.": "doutor",
-            "dra.": "doutora",
-            "etc.": "et cetera.",
-            "p.ex.": "por exemplo",
-            "n.º": "número",
-            "aprox.": "aproximadamente",
-            "&": "e",
-        },
+        abbreviations=table("""
+            sr. senhor; sra. senhora; dr. doutor; dra. doutora; etc. et cetera.; p.ex. por exemplo; n.º número;
+            aprox. aproximadamente; & e"""),
         magnitudes=("mil", "milhão", "milhões", "bilhão", "bilhões"),
         dates="{day} de {month} de {year}",
     ),
@@ -225,19 +168,9 @@ PHRASES: Mapping[str, Phrases] = {
         slash="слэш",
         dash="дефис",
         times=("{h} часов", "{h} часов {m}", "{h} часов {m}"),
-        abbreviations={
-            "т.е.": "то есть",
-            "т.д.": "так далее.",
-            "т.п.": "тому подобное.",
-            "т.к.": "так как",
-            "г.": "год",
-            "ул.": "улица",
-            "руб.": "рублей",
-            "др.": "другие",
-            "напр.": "например",
-            "&": "и",
-            "№": "номер",
-        },
+        abbreviations=table("""
+            т.е. то есть; т.д. так далее.; т.п. тому подобное.; т.к. так как; г. год; ул. улица; руб. рублей;
+            др. другие; напр. например; & и; № номер"""),
         magnitudes=("тысяч", "тысячи", "миллион", "миллиона", "миллионов", "миллиард", "миллиарда", "миллиардов"),
         dates="{day} {month} {year} года",
     ),

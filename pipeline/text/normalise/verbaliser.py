@@ -10,46 +10,18 @@ from babel.dates import get_month_names
 from babel.units import format_unit
 
 from .numbers import Numbers
-from .phrases import PHRASES, Phrases
+from .phrases import PHRASES, Phrases, table
 
-UNITS = {
-    "km": "length-kilometer",
-    "m": "length-meter",
-    "cm": "length-centimeter",
-    "mm": "length-millimeter",
-    "kg": "mass-kilogram",
-    "g": "mass-gram",
-    "mg": "mass-milligram",
-    "lb": "mass-pound",
-    "lbs": "mass-pound",
-    "l": "volume-liter",
-    "L": "volume-liter",
-    "ml": "volume-milliliter",
-    "mL": "volume-milliliter",
-    "km/h": "speed-kilometer-per-hour",
-    "mph": "speed-mile-per-hour",
-    "mi": "length-mile",
-    "kB": "digital-kilobyte",
-    "KB": "digital-kilobyte",
-    "MB": "digital-megabyte",
-    "GB": "digital-gigabyte",
-    "TB": "digital-terabyte",
-    "Hz": "frequency-hertz",
-    "kHz": "frequency-kilohertz",
-    "MHz": "frequency-megahertz",
-    "GHz": "frequency-gigahertz",
-    "kW": "power-kilowatt",
-    "kWh": "energy-kilowatt-hour",
-    "ms": "duration-millisecond",
-    "км": "length-kilometer",
-    "м": "length-meter",
-    "см": "length-centimeter",
-    "кг": "mass-kilogram",
-    "км/ч": "speed-kilometer-per-hour",
-    "°C": "temperature-celsius",
-    "°F": "temperature-fahrenheit",
-    "°": "angle-degree",
-}
+UNITS = table(
+    """km length-kilometer; m length-meter; cm length-centimeter; mm length-millimeter; kg mass-kilogram; g mass-gram;
+    mg mass-milligram; lb mass-pound; lbs mass-pound; l volume-liter; L volume-liter; ml volume-milliliter;
+    mL volume-milliliter; km/h speed-kilometer-per-hour; mph speed-mile-per-hour; mi length-mile; kB digital-kilobyte;
+    KB digital-kilobyte; MB digital-megabyte; GB digital-gigabyte; TB digital-terabyte; Hz frequency-hertz;
+    kHz frequency-kilohertz; MHz frequency-megahertz; GHz frequency-gigahertz; kW power-kilowatt;
+    kWh energy-kilowatt-hour; ms duration-millisecond; км length-kilometer; м length-meter; см length-centimeter;
+    кг mass-kilogram; км/ч speed-kilometer-per-hour; °C temperature-celsius; °F temperature-fahrenheit;
+    ° angle-degree"""
+)
 """Units as written, because case distinguishes them (5 g, 5G), to CLDR's names."""
 _CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "￥": "CNY", "₩": "KRW", "₽": "RUB", "₹": "INR"}
 _SIGNS = "".join(_CURRENCIES)
@@ -178,12 +150,12 @@ class Verbaliser:
         return self._join(minus, *parts)
 
     def _percent(self, match: re.Match[str]) -> str | None:
-        number = self._signed(match[1].removeprefix("+"))
+        number, plus = self._signed(match[1].removeprefix("+")), _plus(match[0])
         if number is None:
             return None
         if self.phrases.locale.startswith("zh"):
-            return self.phrases.percent + number
-        return self._join(number, self.phrases.percent)
+            return plus + self.phrases.percent + number
+        return plus + self._join(number, self.phrases.percent)
 
     def _unit(self, match: re.Match[str]) -> str | None:
         spoken, parsed = self._signed(match[1]), self._numbers.parse(match[1].lstrip("-−"))
@@ -202,7 +174,7 @@ class Verbaliser:
         return None if first is None or last is None else self._join(first, self.phrases.to, last)
 
     def _digits(self, match: re.Match[str]) -> str:
-        return ", ".join(self._numbers.digits(group) for group in re.findall(r"\d+", match[0]))
+        return _plus(match[0]) + ", ".join(self._numbers.digits(group) for group in re.findall(r"\d+", match[0]))
 
     def _ordinal(self, match: re.Match[str]) -> str | None:
         return self._numbers.ordinal(match[1]) if self.phrases.blank and self.phrases.locale != "ko" else None
@@ -231,5 +203,10 @@ class Verbaliser:
     def _address(self, address: str) -> str:
         names = {".": self.phrases.dot, "@": self.phrases.at, "/": self.phrases.slash, "-": self.phrases.dash}
         spoken = (f" {names[char]} " if char in names else char for char in address.rstrip("/"))
-        words = re.sub(r"[_?=&%#~+]", " ", "".join(spoken))
+        words = re.sub(r"[_?=&%#~+]", r" \g<0> ", "".join(spoken))
         return " ".join(re.sub(r"\d+", lambda m: f" {self._numbers.digits(m[0])} ", words).split())
+
+
+def _plus(written: str) -> str:
+    """A plus before the number, which the model reads itself."""
+    return "+" * written.startswith("+")
