@@ -49,6 +49,7 @@ class Limit(StrEnum):
     STARTS = "starts"
     INTERRUPTS = "interrupts"
     TURNS = "turns"
+    PROCESSOR = "processor"
     UTTERANCES = "utterances"
 
 
