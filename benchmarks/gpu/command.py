@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="named",
         help="clone: every load in a named voice, then in one with eight seconds of reference (default: %(default)s)",
     )
+    add("--codec", choices=("pcm", "opus"), default="pcm", help="of the audio sent (default: %(default)s)")
     add("--slots", type=int, help="talker slots of each gateway, all admitted (default: the gateway's choice of both)")
     add("--workers", help="socket processes of each gateway (default: the gateway's choice)")
     add("--serve", default="", metavar="FLAGS", help="further flags for the gateways")
@@ -203,10 +205,9 @@ async def measure_loads(
     async def run_loads(fleet: Fleet, result: SizeResult) -> None:
         result.ready_s = ready_s
         with on_cores(clients):
-            voices = [
-                FleetLoads(fleet, parsed.clients or len(clients), result.loads, save, result.gateways, suffix=suffix)
-                for suffix in suffixes
-            ]
+            count = parsed.clients or len(clients)
+            loads_in = partial(FleetLoads, fleet, count, result.loads, save, result.gateways, codec=parsed.codec)
+            voices = [loads_in(suffix=suffix) for suffix in suffixes]
             for loads in voices:
                 await loads.warm_up()
             for rate, seconds in rates:
@@ -214,9 +215,9 @@ async def measure_loads(
                     await loads.arrivals(rate, seconds)
             for loads in voices:
                 await loads.most_listeners(numbers(parsed.listeners), parsed.listener_seconds, parsed.arrive_seconds)
-            for count in numbers(parsed.unpaced):
+            for streams in numbers(parsed.unpaced):
                 for loads in voices:
-                    await loads.unpaced(count)
+                    await loads.unpaced(streams)
         result.gpu_memory_mb = _gpu_memory_mb()
 
     async with AsyncExitStack() as stack:
@@ -253,9 +254,10 @@ class FleetLoads:
         multiple: int = 1,
         *,
         suffix: str = "",
+        codec: str = "pcm",
     ) -> None:
         self._fleet, self._processes, self._rows, self._save, self._multiple = fleet, processes, rows, save, multiple
-        self._suffix = suffix
+        self._suffix, self._codec = suffix, codec
 
     async def warm_up(self) -> None:
         await self._run("warm-up", rate_per_s=4.0, seconds=1.0, frames=12)
@@ -301,7 +303,7 @@ class FleetLoads:
     async def _run(self, name: str, *, frames: int, paced: bool = True, sentences: int = 1, **load: Any) -> StepFigures:
         name += self._suffix
         voice = NAME if self._suffix else ""
-        options = TargetOptions(self._fleet.url, voice=voice, frames=frames, paced=paced)
+        options = TargetOptions(self._fleet.url, voice=voice, frames=frames, paced=paced, codec=self._codec)
         plan = LoadStep("voxgate", options, sentences=sentences, words_per_s=0, seed=1 + len(self._rows), **load)
         step = await measure_step(name, plan, self._processes, server_pids=self._fleet.pids, memory=False)
         self._rows.append(step)

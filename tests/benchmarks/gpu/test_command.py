@@ -174,8 +174,9 @@ async def test_loads_in_the_cloned_voice_are_compared_with_those_in_a_named_one(
     monkeypatch.setattr(processes, "run_step", clients)
     rows: list[StepFigures] = []
     for suffix in ("", SUFFIX):
-        loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None, suffix=suffix)
+        loads = FleetLoads(Fleet("http://127.0.0.1:1", []), 2, rows, lambda: None, suffix=suffix, codec="opus")
         await loads.arrivals(20, 8.0)
+    assert {load.options.codec for load in clients.loads} == {"opus"}
     assert [(load.options.voice, row.load) for load, row in zip(clients.loads, rows, strict=True)] == [
         ("", "20/s"),
         ("clone", "20/s clone"),
