@@ -98,7 +98,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Times of the words whose audio was sent last."""
+    """Times of words, with their audio or up to seconds before it."""
 
     words: tuple[Word, ...]
 
