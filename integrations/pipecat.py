@@ -233,6 +233,8 @@ class VoxgateTTSService(TTSService):
         await super().on_audio_context_completed(context_id)
 
     async def _handle(self, context_id: str, turn: _Turn, event: Event) -> None:
+        if context_id not in self._turns:
+            return  # interrupted; the gateway has not answered yet
         match event:
             case Audio() if event.payload:
                 frame = TTSAudioRawFrame(event.payload, self.sample_rate, 1, context_id=context_id)
