@@ -76,7 +76,7 @@ class HttpConnection(WriteTimeout):
     def eof_received(self) -> bool:
         """Answers the GET of a client that sends no more, then closes; a POST ends, because a client so stops speech.
 
-        TLS cannot be closed in one direction.
+        asyncio closes both directions of TLS.
         """
         answers = self._handler.answers_get and self._transport.get_extra_info("sslcontext") is None
         if answers:
