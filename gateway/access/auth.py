@@ -191,8 +191,11 @@ class AccessControl:
         return bool(origin) and ("*" in self._origins or origin in self._origins)
 
     def replace_keys(self, ring: KeyRing) -> None:
-        """Replaces the keys. `is_revoked` then returns True for grants that end by that."""
+        """Replaces the keys and their callers' limits. `is_revoked` then returns True for grants that end by that."""
         self._ring = ring
+        for caller in self._callers.values():
+            if (key := ring.named(caller.name)) is not None:
+                caller.set_limits(key.limits.over(self._defaults))
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
         """Raises Forbidden for an origin that is not allowed."""
@@ -270,8 +273,6 @@ class AccessControl:
             caller = self._callers[name] = Caller(
                 name, limits, has_key=self.requires_key, shared_usage=self._shared_usage
             )
-        elif caller.limits != limits:
-            caller.set_limits(limits)
         return caller
 
 

@@ -85,7 +85,8 @@ class KeyRing:
         self._by_name: dict[str, ApiKey] = {}
         for key in keys:
             if not _NAME.fullmatch(key.name):
-                raise KeysError(f"key name {key.name!r} must consist of at most 64 letters, digits, _, - and .")
+                rule = "at most 64 letters, digits, _, - and ., the first a letter or digit"
+                raise KeysError(f"key name {key.name!r} must consist of {rule}")
             if key.name in self._by_name or key.hash in self._by_hash:
                 raise KeysError(f"the name or hash of key {key.name!r} is configured twice")
             self._by_hash[key.hash] = self._by_name[key.name] = key

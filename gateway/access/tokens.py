@@ -68,7 +68,7 @@ class TokenSigner:
                 # Expiry is compared with `now` below.
                 options={"require": ["exp", "sub", "key", "aud"], "verify_exp": False},
             )
-        except jwt.InvalidTokenError:
+            expires = datetime.fromtimestamp(claims["exp"], UTC)
+        except (jwt.InvalidTokenError, TypeError, ValueError, OverflowError):  # the latter of odd times of expiry
             return None
-        expires = datetime.fromtimestamp(claims["exp"], UTC)
         return TokenClaims(str(claims["sub"]), str(claims["key"]), expires) if expires > now else None

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from ..transport.buffer_limits import WriteDeadline, limit_send_buffer
 from ..transport.connection_pool import ConnectionPlace
+from .request_handler import RequestHandler
 from .sniffer import ServerFactory, hand_over
 
 WRITE_TIMEOUT_S = 60.0
@@ -58,7 +59,7 @@ class HttpConnection(WriteTimeout):
 
     def __init__(
         self,
-        handler: web.RequestHandler,
+        handler: RequestHandler,
         write_timeout_s: float,
         place: ConnectionPlace,
         socket: ServerFactory,
@@ -71,6 +72,16 @@ class HttpConnection(WriteTimeout):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.place.release()
+
+    def eof_received(self) -> bool:
+        """Answers the GET of a client that sends no more, then closes; a POST ends, because a client so stops speech.
+
+        asyncio closes both directions of TLS.
+        """
+        answers = self._handler.answers_get and self._transport.get_extra_info("sslcontext") is None
+        if answers:
+            self._handler.close()
+        return answers
 
     def switch_to_websocket(self, head: bytes) -> None:
         """Hands the connection to a WebSocket protocol, whose first request has this `head`.

@@ -14,21 +14,26 @@ from voxgate.pipeline.errors import BadMessage
 from ..errors import QUOTED_CHARACTERS
 from ..protocols.reply import Reply, ReportableError, closing_bytes
 
-_REQUEST_LINE = re.compile(rb"[A-Z]+ ([^\s?]+)")
+_REQUEST_LINE = re.compile(rb"([A-Z]+) ([^\s?]+)")
 
 
 class RequestHandler(web.RequestHandler):
     """`refuse` answers a request for a path with an error."""
 
-    __slots__ = ("_path", "_refuse")
+    __slots__ = ("_path", "_reads", "_refuse")
 
     def __init__(self, server: web.Server, refuse: Callable[[str, ReportableError], Reply], **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
-        self._refuse, self._path = refuse, ""
+        self._refuse, self._path, self._reads = refuse, "", False
+
+    @property
+    def answers_get(self) -> bool:
+        """Whether a GET or HEAD was received and is not answered yet."""
+        return self._reads and (self._waiter is None or self._waiter.done())  # it waits for the next request
 
     def data_received(self, data: bytes) -> None:
         if (line := _REQUEST_LINE.match(data)) is not None:
-            self._path = str(line[1], "ascii", "replace")
+            self._path, self._reads = str(line[2], "ascii", "replace"), line[1] in (b"GET", b"HEAD")
         super().data_received(data)
 
     def handle_error(

@@ -63,7 +63,7 @@ class UtteranceStarts:
             holds_utterances=self._protocol.holds_utterances,
         )
         if isinstance(message, Restore):
-            self._caller.charge_text(message.characters, now_s)
+            self._caller.charge_text(utterance.trail.prepaid, now_s)
         if self._protocol.plays_in_order:
             utterance.pacer.hold_until(self._timers.busy_until_s)
         utterance.open(f"{self._session}.{utterance.number}", now_s)

@@ -149,7 +149,7 @@ class UtteranceFactory:
         if self.checkpoints is not None and restorable(audio_format, raw=utterance.raw):
             utterance.trail = self.checkpoints.trail(request, audio_format, request.voice_digest)
         if isinstance(message, Restore):
-            _restore(utterance, message)
+            _restore(utterance, message, self.limits.characters_per_utterance)
         return utterance
 
     def dictionaries(self, message: Start) -> tuple[Lexicon, ...] | None:
@@ -219,11 +219,14 @@ class UtteranceFactory:
             raise UnsupportedOption(reason, param="visemes")
 
 
-def _restore(utterance: ServerUtterance, message: Restore) -> None:
-    """Has an utterance go on behind what the client has of it. Raises UnsupportedOption, CheckpointRefused."""
+def _restore(utterance: ServerUtterance, message: Restore, max_prepaid: int) -> None:
+    """Has an utterance go on behind what the client has of it. Raises UnsupportedOption, CheckpointRefused.
+
+    `max_prepaid`: characters that are charged ahead of their text; a client can announce more than it sends.
+    """
     received = message.received
     utterance.figures.changes[Change.RESTORED] += 1
-    utterance.trail.restore(message.seed, message.characters)
+    utterance.trail.restore(message.seed, min(message.characters, max_prepaid))
     utterance.told.restore(received.words, received.words_end_ms, received.visemes)
     utterance.trail.present(message.checkpoint)
     utterance.outbox.skip(received.messages, utterance.pacer.skip, last=received.last)

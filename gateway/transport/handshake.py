@@ -216,10 +216,10 @@ class HandshakeAuthenticator:
 
 
 def _split_target(target: str) -> tuple[str, dict[str, str]]:
-    """The path and the query of a request. Raises BadMessage."""
+    """The path and the query of a request, of a repeated parameter the first value. Raises BadMessage."""
     try:
         url = urlsplit(target)
-        return url.path, dict(parse_qsl(url.query))
+        return url.path, dict(reversed(parse_qsl(url.query)))
     except ValueError:
         raise BadMessage(f"the request target must be a URL, got {target[:QUOTED_CHARACTERS]!r}") from None
 

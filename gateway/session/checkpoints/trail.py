@@ -78,8 +78,11 @@ class Checkpoints:
 class Trail:
     """The trail of an utterance without checkpoints."""
 
+    prepaid = 0
+    """Characters that are charged before their text comes."""
+
     def restore(self, seed: int | None, characters: int) -> None:  # noqa: ARG002 - nothing is restored
-        """The client has audio of an utterance with `seed`, and sends so much text again.
+        """The client has audio of an utterance with `seed`, and pays for so much of its text now.
 
         Raises UnsupportedOption.
         """
@@ -143,13 +146,11 @@ class CheckpointTrail(Trail):
         """That of the utterance elsewhere."""
         self._expires_s = 0
         """Expiry of the last part that was presented; 0 without one."""
-        self._prepaid = 0
-        """Characters that were charged before their text came."""
 
     # From a checkpoint of another gateway
 
     def restore(self, seed: int | None, characters: int) -> None:
-        self._seed, self._prepaid, self._restoring = seed, characters, True
+        self._seed, self.prepaid, self._restoring = seed, characters, True
 
     def present(self, parts: Sequence[str]) -> None:
         if not self._restoring:
@@ -185,8 +186,8 @@ class CheckpointTrail(Trail):
         return replace(request, keep_codes=True, past=past)
 
     def uncharged(self, characters: int) -> int:
-        prepaid = min(self._prepaid, characters)
-        self._prepaid -= prepaid
+        prepaid = min(self.prepaid, characters)
+        self.prepaid -= prepaid
         return characters - prepaid
 
     # To the client

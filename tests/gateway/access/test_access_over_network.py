@@ -133,9 +133,10 @@ async def test_keys_are_reloaded_and_a_broken_file_changes_nothing(tmp_path: Pat
         served.reload()
         async with dial(served, ADA) as kept:
             await next_of(kept, "session")
+            file.write_text(f'[keys.ada]\nhash = "{hash_key("key-of-ada")}"\nutterances = 7\n')
             served.reload()
-            await kept.send(json.dumps({"type": "ping"}))
-            await next_of(kept, "pong")
+            await kept.send(json.dumps({"type": "limits"}))
+            assert (await next_of(kept, "limits"))["quota"]["utterances"] == 7
             file.write_text(f'[keys.bob]\nhash = "{hash_key("key-of-bob")}"\n')
             served.reload()
             await kept.wait_closed()

@@ -100,6 +100,7 @@ def test_overlong_keys_are_not_hashed() -> None:
         (f'[keys.a]\nhash = "{hash_key("x")}"\nlimit = 3', "keys.a.limit"),
         (f'[keys.a]\nhash = "{hash_key("x")}"\nexpires = 2030-01-01T00:00:00', "keys.a.expires"),
         (f'[keys."a b"]\nhash = "{hash_key("x")}"', "key name"),
+        (f'[keys._a]\nhash = "{hash_key("x")}"', "the first a letter or digit"),
         (f'[keys.a]\nhash = "{hash_key("x")}"\n[keys.b]\nhash = "{hash_key("x")}"', "twice"),
         ("key = 1", "key in"),
     ],

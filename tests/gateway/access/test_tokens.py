@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import jwt
@@ -69,6 +70,13 @@ def test_every_claim_is_required(missing: str) -> None:
     signer = TokenSigner(SECRET)
     claims = {name: value for name, value in CLAIMS.items() if name != missing}
     assert signer.read(jwt.encode(claims, signer._secret, "HS256"), NOW) is None
+
+
+@pytest.mark.parametrize("expiry", ["5", [], 1e20, 2**63, float("nan")])
+def test_odd_expiry_is_refused(expiry: object) -> None:
+    signer = TokenSigner(SECRET)
+    claims = json.dumps({**CLAIMS, "exp": expiry}).encode()
+    assert signer.read(jwt.api_jws.encode(claims, signer._secret, "HS256"), NOW) is None
 
 
 def test_token_of_another_audience_is_refused() -> None:

@@ -43,6 +43,7 @@ class ExampleRoutes:
             web.post("/read", self.read),
             web.post("/full", self.full),
             web.get("/broken", self.broken),
+            web.get("/read", self.echo),
             web.post("/slow", self.slow),
         ]
 
@@ -234,6 +235,25 @@ async def test_disconnect_cancels_the_handler() -> None:
         answer.close()
         async with asyncio.timeout(DEADLINE_S):
             await routes.cancelled.wait()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("requests", ["GET", "HEAD", "POST", "GET GET"])
+def test_client_that_ends_its_sending_gets_the_answer_to_a_get(run: Callable[..., None], requests: str) -> None:
+    async def scene() -> None:
+        async with serving(ExampleRoutes()) as url, asyncio.timeout(DEADLINE_S):
+            reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+            first, *cut_off = requests.split()
+            writer.write(f"{first} /read HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            if cut_off:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"GET /read HTTP/1.1\r\n")
+            writer.write_eof()
+            answer = await reader.read()  # and the gateway closes
+            assert answer.startswith(b"HTTP/1.1 200") == (requests in ("GET", "HEAD"))
+            writer.close()
+
+    run(scene())
 
 
 async def test_connections_that_serve_are_limited_and_idle_ones_are_not_counted() -> None:

@@ -48,7 +48,7 @@ async def test_a_token_opens_a_socket_and_nothing_more_than_its_key() -> None:
         status, document = await ask(client, '{"ttl_s": 5}', Authorization="Bearer k")
         assert status == 201
         token = document["token"]
-        url = f"ws://127.0.0.1:{served.port}/v1/speech?token={token}"
+        url = f"ws://127.0.0.1:{served.port}/v1/speech?token={token}&token=other"
         async with connect(url, origin=PAGE) as socket:  # type: ignore[arg-type]  # a plain text works
             assert json.loads(await socket.recv())["type"] == "session"
         assert (await ask(client, Authorization=f"Bearer {token}"))[0] == 403

@@ -314,6 +314,19 @@ def test_text_that_is_sent_again_is_charged_once_and_before_anything_begins() ->
     run(scene())
 
 
+def test_text_that_is_only_announced_is_charged_up_to_the_maximum_of_an_utterance() -> None:
+    async def scene() -> None:
+        async with InProcessGateway(SCRIPT, max_characters=len(TEXT)) as gateway:
+            known = parts(await spoken_for(gateway, 1.5))
+            socket = dial(gateway, KeyLimits(characters_per_minute=len(TEXT) + 5))
+            restore(socket, known, characters=2**53 - 1)
+            await socket.until("started")
+            socket.put(type="limits")
+            assert (await socket.until("limits"))["quota"]["characters_left"] == 5
+
+    run(scene())
+
+
 def test_a_drain_sends_the_last_part_and_says_that_another_gateway_can_go_on() -> None:
     async def scene() -> None:
         async with InProcessGateway(SCRIPT) as gateway:
