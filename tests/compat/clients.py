@@ -32,7 +32,8 @@ class ClientUnderTest:
     """Whether it uses plain HTTP: audio is not paced, and the limit of sockets does not apply."""
     interrupts_without_message: bool = False
     """Whether it stops playback without a message; the gateway then speaks to the end at playback pace."""
-
+    ends_in_silence: bool = False
+    """Whether it ends a turn by itself, without a report, when no audio comes for some seconds."""
     reports_spoken_text: bool = False
     """Whether an interrupt is answered with the spoken and the remaining text."""
 
@@ -56,12 +57,13 @@ class ClientUnderTest:
         return found[1]
 
 
+_PIPECAT = {"library": "pipecat", "package": "pipecat-ai", "ends_in_silence": True}
 _UNHEARD = {"words": True, "interrupts_without_message": True}
 CLIENTS = (
-    ClientUnderTest("pipecat", "pipecat-ai", "ElevenLabsTTSService", ("elevenlabs",), words=True),
-    ClientUnderTest("pipecat", "pipecat-ai", "DeepgramTTSService", ("deepgram",)),
-    ClientUnderTest("pipecat", "pipecat-ai", "DeepgramFluxTTSService", ("flux",)),
-    ClientUnderTest("pipecat", "pipecat-ai", "CartesiaTTSService", ("cartesia",), words=True),
+    ClientUnderTest(what="ElevenLabsTTSService", arguments=("elevenlabs",), words=True, **_PIPECAT),
+    ClientUnderTest(what="DeepgramTTSService", arguments=("deepgram",), **_PIPECAT),
+    ClientUnderTest(what="DeepgramFluxTTSService", arguments=("flux",), **_PIPECAT),
+    ClientUnderTest(what="CartesiaTTSService", arguments=("cartesia",), words=True, **_PIPECAT),
     ClientUnderTest("pipecat", "pipecat-ai", "voxgate's VoxgateTTSService", ("voxgate",), words=True),
     ClientUnderTest("livekit", "livekit-plugins-elevenlabs", "elevenlabs.TTS, MP3", ("elevenlabs",), **_UNHEARD),
     ClientUnderTest("livekit", "livekit-plugins-elevenlabs", "elevenlabs.TTS, Opus", ("elevenlabs_opus",), **_UNHEARD),
