@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from ...gc_freeze import gc_paused
-from ...ipc.process_death import GROUP_SIGNALS
+from ...ipc.process_death import GROUP_SIGNALS, kill_with_parent
 from ...ipc.temporary_folder import tmpdir_for_children
 
 _MODULES = "VOXGATE_FORK_SERVER_MODULES"
@@ -34,7 +34,7 @@ def start_fork_server(modules: list[str], settings: Mapping[str, str], folder: P
 
     It calls what has the form "module:function". What fails is ignored: the engine's process imports it again.
     `settings`: part of the present environment. `folder`: for its socket, and TMPDIR of its children. A process has
-    one fork server; a second call does nothing.
+    one fork server; a second call does nothing. Only in the main thread: the server ends with the thread.
     """
     global _started_with
     if _started_with is not None:
@@ -104,5 +104,7 @@ def _preload(modules: Sequence[str]) -> None:
 
 
 if _MODULES in os.environ:
-    # In the fork server, which imports this module instead of those that it was started with.
+    # In the fork server, which imports this module instead of those that it was started with. During the imports it
+    # would not notice the end of the gateway.
+    kill_with_parent()
     _preload(os.environ.pop(_MODULES).split())
