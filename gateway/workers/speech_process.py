@@ -31,8 +31,8 @@ from ..session.admission import AdmissionQueue, CapacityPolicy
 from ..session.utterance_factory import check_configured_voices
 from ..settings import Settings
 from ..transport.haproxy_agent import HAProxyAgent
-from ..transport.tls import tls_context
 from .broker import Broker, CallerRegistry, SlotLender
+from .file_copies import FileCopies
 from .messages import Question, Reload, Status, WorkerInit
 from .supervisor import Supervisor
 from .worker_process import EngineAttachments, WorkerProcess
@@ -111,8 +111,8 @@ class SpeechProcess:
     ) -> None:
         self._settings, self._synthesizer, self._folder, self._library = settings, synthesizer, folder, library
         self._command = command
+        self._files = FileCopies(settings)
         access = access_from_settings(settings)
-        tls_context(settings)
         self._secret = secrets.token_bytes(32)
         self._shared_usage = SharedUsage.create()
         self._port = SharedPort()
@@ -193,8 +193,8 @@ class SpeechProcess:
         log.info("listening on %s:%d with %d workers", settings.host, self.port, len(self._workers))
 
     def reload(self) -> None:
-        """Makes the workers reload keys and certificate; unusable files are logged and the old ones stay in use."""
-        self._supervisor.send_all(Reload())
+        """Reads keys and certificate again for all workers. Logs what cannot be used and keeps the previous ones."""
+        self._supervisor.send_all(Reload(self._files.reload()))
 
     async def run_engine(self) -> None:
         """Loads the model and restarts it after a loss; never returns. Raises EngineError when it cannot be loaded."""
@@ -229,7 +229,7 @@ class SpeechProcess:
 
     async def start(self, worker: WorkerProcess) -> None:
         init = WorkerInit(
-            settings=self._settings.model_dump_json(),
+            settings=self._files.settings.model_dump_json(),
             folder=str(self._folder),
             owner=worker.owner,
             port=self.port,
