@@ -1,7 +1,4 @@
-"""Copies of the files that workers read: of keys, certificate, token secret and pronunciations.
-
-A worker may start while a file is being edited, and must have what the others have.
-"""
+"""Copies of the files that workers read, so that one that starts has what the others have."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from ..access.auth import access_from_settings, keys_from_settings
 from ..listener import reload_each
@@ -25,7 +21,7 @@ _READERS: Mapping[str, tuple[tuple[str, ...], Callable[[Settings], object]]] = {
     "token secret": (("token_secret_file",), access_from_settings),
     "pronunciations": (("pronunciations",), Pronunciations.from_settings),
 }
-"""The settings that name the files of each kind, and what raises SettingsError when they cannot be used."""
+"""By kind: the settings that name its files, and what raises SettingsError when they cannot be used."""
 _RELOADED = ("keys", "certificate")
 
 
@@ -37,8 +33,8 @@ class FileCopies:
 
     def __init__(self, settings: Settings) -> None:
         self._named = settings
-        paths = {name: getattr(settings, name) for names, _ in _READERS.values() for name in names}
-        self._fds = {name: os.memfd_create(name) for name, path in paths.items() if path is not None}
+        names = [name for names, _ in _READERS.values() for name in names if getattr(settings, name) is not None]
+        self._fds = {name: os.memfd_create(name) for name in names}
         for fd in self._fds.values():
             weakref.finalize(self, os.close, fd)
         self.settings = self._with(self._fds)
@@ -46,32 +42,25 @@ class FileCopies:
             self._copy(kind)
 
     def reload(self) -> tuple[str, ...]:
-        """Copies keys and certificate again; logs what cannot be used and keeps the previous ones.
-
-        Returns what was copied, for `GatewayListener.reload`.
-        """
+        """Copies keys and certificate again, and logs those that cannot be used; returns the kinds of the others."""
         kinds = [kind for kind in _RELOADED if not self._fds.keys().isdisjoint(_READERS[kind][0])]
         return reload_each({kind: partial(self._copy, kind) for kind in kinds})
 
     def _copy(self, kind: str) -> None:
         names, read = _READERS[kind]
-        read(self._named)  # the error names the file
+        read(self._named)  # its error names the file
+        copies = {}
         with ExitStack() as opened:
-            copies = {name: opened.enter_context(self._copied(name)).fileno() for name in names if name in self._fds}
+            for name in self._fds.keys() & set(names):
+                copies[name] = os.memfd_create(name)
+                opened.callback(os.close, copies[name])
+                try:
+                    os.write(copies[name], getattr(self._named, name).read_bytes())
+                except OSError as error:
+                    raise SettingsError(f"{name}: {error}") from None
             read(self._with(copies))  # the file may have changed meanwhile
             for name, fd in copies.items():
                 os.dup2(fd, self._fds[name], inheritable=False)
 
-    def _copied(self, name: str) -> BinaryIO:
-        copy = os.fdopen(os.memfd_create(name), "wb", buffering=0)
-        try:
-            copy.write(getattr(self._named, name).read_bytes())
-        except OSError as error:
-            copy.close()
-            raise SettingsError(f"{name}: {error}") from None
-        return copy
-
     def _with(self, fds: Mapping[str, int]) -> Settings:
-        return self._named.model_copy(
-            update={name: Path(f"/proc/{os.getpid()}/fd/{fd}") for name, fd in fds.items()}
-        )
+        return self._named.model_copy(update={name: Path(f"/proc/{os.getpid()}/fd/{fd}") for name, fd in fds.items()})

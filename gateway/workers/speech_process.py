@@ -1,6 +1,6 @@
 """The speech process: starts the engine, admits utterances of all workers, and keeps the workers informed.
 
-It also reserves the port on which the workers listen.
+It also reserves the ports on which the workers listen.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..observability.state import GatewayState
 from ..protocols.registry import PROTOCOL_NAMES
 from ..session.admission import AdmissionQueue, CapacityPolicy
 from ..session.utterance_factory import check_configured_voices
-from ..settings import Settings
+from ..settings import Settings, listening
 from ..transport.haproxy_agent import HAProxyAgent
 from .broker import Broker, CallerRegistry, SlotLender
 from .file_copies import FileCopies
@@ -115,7 +115,7 @@ class SpeechProcess:
         access = access_from_settings(settings)
         self._secret = secrets.token_bytes(32)
         self._shared_usage = SharedUsage.create()
-        self._port = SharedPort()
+        self._port, self._wyoming_port = SharedPort(), SharedPort()
         self._metrics = Metrics(self._state, PROTOCOL_NAMES)
         self._totals = MergedMetrics()
         self._haproxy_agent = HAProxyAgent(self._state_for_balancer)
@@ -176,16 +176,20 @@ class SpeechProcess:
     async def open(self) -> None:
         """Starts the workers; returns when they listen.
 
-        Raises OSError when the address is in use, EngineError when a worker fails, SettingsError for an unknown voice.
+        Raises OSError when the address is in use, EngineError when a worker fails, SettingsError for another port or
+        an unknown voice.
         """
         settings, loop = self._settings, asyncio.get_running_loop()
         check_configured_voices(settings, self._synthesizer.voices)
         self._port.open(settings.host, settings.port)
+        if settings.wyoming_port:
+            with listening("wyoming_port", settings.host, settings.wyoming_port):
+                self._wyoming_port.open(settings.host, settings.wyoming_port)
         if settings.admin_port is not None:
             await self._admin.open(settings.admin_host, settings.admin_port)
-        await self._supervisor.open()
         if settings.haproxy_agent_port is not None:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
+        await self._supervisor.open()
         self._tasks = [
             loop.create_task(self._send_status_on_change(), name="status"),
             loop.create_task(watch_lag(self._metrics.observe_lag), name="loop lag"),
@@ -215,6 +219,7 @@ class SpeechProcess:
         self._haproxy_agent.close()
         await self._admin.close()
         self._port.close()
+        self._wyoming_port.close()
         await self._synthesizer.close()
 
     # WorkerDelegate
