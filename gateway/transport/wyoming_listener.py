@@ -42,7 +42,7 @@ class WyomingListener:
         return None if self._server is None else self._server.sockets[0].getsockname()[1]
 
     async def open(self, host: str, port: int, *, reuse_port: bool = False) -> None:
-        """Listens on `port`, shared with other processes if `reuse_port`. Raises SettingsError when it cannot be used."""
+        """Listens on `port`, shared with other processes if `reuse_port`. Raises SettingsError."""
         limit = self._factory.settings.max_message_bytes
         with listening("wyoming_port", host, port):
             self._server = await asyncio.start_server(
