@@ -35,9 +35,11 @@ def tls_context(parsed: argparse.Namespace) -> ssl.SSLContext | None:
     if parsed.ca is None:
         return None
     try:
-        return ssl.create_default_context(cafile=str(parsed.ca))
+        context = ssl.create_default_context()
+        context.load_verify_locations(parsed.ca)
     except OSError as error:  # including SSLError; the original does not name the file
         raise OSError(error.errno, error.strerror, str(parsed.ca)) from None
+    return context
 
 
 def key_header(parsed: argparse.Namespace) -> dict[str, str]:

@@ -85,7 +85,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, Settings)
 
 
+def open_standard_descriptors() -> None:
+    """Opens the null device as standard input, output and error where they are closed.
+
+    A socket would get their numbers, and the event loop, which never closes these, would abort the process.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
 def run(parsed: argparse.Namespace) -> int:
+    open_standard_descriptors()
     # Until the gateway reloads its keys at SIGHUP, the signal must not end it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 from functools import partial
@@ -18,12 +17,10 @@ from voxgate.gateway.observability import log
 from voxgate.gateway.observability.tracing import tracing_from
 from voxgate.gateway.settings import Settings
 from voxgate.gateway.workers.worker import GatewayWorker, WorkerConnection, announce_voices
-from voxgate.pipeline.ipc.process_death import kill_with_parent
+from voxgate.pipeline.ipc.process_death import ignore_group_signals, kill_with_parent
 from voxgate.pipeline.remote_synthesizer import RemoteSynthesizer
 
 from .serve import build_library, synthesizer_options
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def serve(sock: socket.socket) -> None:
@@ -51,9 +48,7 @@ async def serve(sock: socket.socket) -> None:
 def main(descriptor: str) -> None:
     import uvloop
 
-    # Signals reach the whole process group, or all processes of a service. The speech process decides when workers end.
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    ignore_group_signals()
     kill_with_parent()
     uvloop.run(serve(socket.socket(fileno=int(descriptor))))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from voxgate.pipeline.cloning.library import VoiceLibrary
@@ -69,6 +70,20 @@ BACKLOG = 1024
 """Connections that the kernel holds until they are accepted: all clients of a lost replica may connect at once."""
 
 log = logging.getLogger(__name__)
+
+
+def reload_each(loads: Mapping[str, Callable[[], object]]) -> tuple[str, ...]:
+    """Calls all functions, and logs SettingsErrors; returns the names of the others."""
+    reloaded = []
+    for name, load in loads.items():
+        try:
+            load()
+        except SettingsError as error:
+            log.error("%s not reloaded: %s", name, error)
+        else:
+            reloaded.append(name)
+            log.info("%s reloaded", name)
+    return tuple(reloaded)
 
 
 class GatewayListener:
@@ -176,11 +191,12 @@ class GatewayListener:
         active = self.sessions.count_by_pacing()
         self._factory.processor.observe(share, active[True], active[False])
 
-    def reload(self) -> None:
-        """Reads keys and certificate again. Logs what cannot be used and keeps the previous ones."""
-        self._reload("keys", self._reload_keys)
-        if (tls := self._tls) is not None:
-            self._reload("certificate", lambda: load_certificate(tls, self._settings))
+    def reload(self, kinds: Container[str] = ("keys", "certificate")) -> None:
+        """Reads files of these kinds again. Logs what cannot be used and keeps the previous ones."""
+        loads: dict[str, Callable[[], object]] = {"keys": self._reload_keys}
+        if self._tls is not None:
+            loads["certificate"] = partial(load_certificate, self._tls, self._settings)
+        reload_each({kind: load for kind, load in loads.items() if kind in kinds})
 
     def _reload_keys(self) -> None:
         self._access.replace_keys(keys_from_settings(self._settings))
@@ -192,14 +208,6 @@ class GatewayListener:
         while True:
             await asyncio.sleep(EXPIRY_CHECK_S)
             self.sessions.end_expired(self._access.has_expired, self._settings.shutdown_grace_s)
-
-    def _reload(self, name: str, load: Callable[[], None]) -> None:
-        try:
-            load()
-        except SettingsError as error:
-            log.error("%s not reloaded: %s", name, error)
-        else:
-            log.info("%s reloaded", name)
 
     async def drain(self, grace_s: float) -> None:
         """Refuses new utterances, lets active ones finish for `grace_s`, then closes the sockets that are left."""

@@ -56,7 +56,7 @@ class GatewayServer(Protocol):
         """The TCP port of probes and metrics; None without one."""
 
     async def open(self) -> None:
-        """Listens. Raises OSError when the address is in use, SettingsError for a voice that the model lacks."""
+        """Listens. Raises OSError when the address is in use, SettingsError for other ports and an unknown voice."""
 
     def reload(self) -> None:
         """Reads keys and certificate again. Logs what cannot be used and keeps the previous ones."""
@@ -134,14 +134,14 @@ class Gateway:
         return self._admin.port
 
     async def open(self) -> None:
-        """Listens. Raises OSError when the address is in use, SettingsError for a voice that the model lacks."""
+        """Listens. Raises OSError when the address is in use, SettingsError for other ports and an unknown voice."""
         settings = self._settings
         check_configured_voices(settings, self._synthesizer.voices)
         if settings.admin_port is not None:
             await self._admin.open(settings.admin_host, settings.admin_port)
-        await self._listener.open(settings.port)
         if settings.haproxy_agent_port is not None:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
+        await self._listener.open(settings.port)
         self._loop_task = asyncio.get_running_loop().create_task(watch_loop(self._observe_loop), name="loop samples")
 
     def reload(self) -> None:

@@ -6,7 +6,8 @@ import difflib
 import ipaddress
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_origin
 
@@ -27,6 +28,15 @@ Positive = Annotated[int, Field(ge=1)]
 
 class SettingsError(ValueError):
     """An option is unknown or invalid. The message names the option and the place that set it."""
+
+
+@contextmanager
+def listening(option: str, host: str, port: int) -> Iterator[None]:
+    """Turns an OSError of the block, which listens, into a SettingsError that names the option."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingsError(f"{option}: cannot listen on {host}:{port}: {error.strerror}") from None
 
 
 class Settings(BaseModel):

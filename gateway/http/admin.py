@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from ..access.auth import AccessControl
 from ..access.rights import PUBLIC
 from ..engine import EngineStatus
-from ..settings import SettingsError
+from ..settings import listening
 from ..transport.buffer_limits import ReadSizeLimit
 from ..transport.connection_pool import ConnectionPlace, ConnectionPool
 from ..transport.turn_budget import TURN_BYTES, TurnBudget
@@ -54,10 +54,8 @@ class AdminListener:
     async def open(self, host: str, port: int) -> None:
         """Listens. Raises SettingsError when the address cannot be used."""
         await self._http.open()
-        try:
+        with listening("admin_port", host, port):
             self._server = await asyncio.get_running_loop().create_server(self._connection, host, port)
-        except OSError as error:
-            raise SettingsError(f"admin_port: cannot listen on {host}:{port}: {error.strerror}") from None
 
     async def close(self) -> None:
         """Closes the port and its connections. Safe without `open`."""

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 from ..observability.state import GatewayState
+from ..settings import listening
 
 _WRITE_TIMEOUT_S = 1.0
 """Seconds that a load balancer has to read its line."""
@@ -42,8 +43,9 @@ class HAProxyAgent:
         return self._server.sockets[0].getsockname()[1] if self._server is not None else None
 
     async def open(self, host: str, port: int) -> None:
-        """Listens. Raises OSError when the address is in use."""
-        self._server = await asyncio.start_server(self._answer, host, port)
+        """Listens. Raises SettingsError when the address cannot be used."""
+        with listening("haproxy_agent_port", host, port):
+            self._server = await asyncio.start_server(self._answer, host, port)
 
     def close(self) -> None:
         """Stops listening. Safe without `open`."""

@@ -18,6 +18,7 @@ from ..access.rights import SPEAK
 from ..observability.events import Observer
 from ..protocols.wyoming import Wyoming, encode_error, encode_message
 from ..session.utterance_factory import UtteranceFactory
+from ..settings import listening
 from .buffer_limits import WRITE_LIMIT_BYTES, limit_send_buffer
 from .connection import SocketClosed
 from .sessions import Sessions
@@ -41,9 +42,12 @@ class WyomingListener:
         return None if self._server is None else self._server.sockets[0].getsockname()[1]
 
     async def open(self, host: str, port: int, *, reuse_port: bool = False) -> None:
-        """Listens on `port`, shared with other processes if `reuse_port`. Raises OSError when it is in use."""
+        """Listens on `port`, shared with other processes if `reuse_port`. Raises SettingsError."""
         limit = self._factory.settings.max_message_bytes
-        self._server = await asyncio.start_server(self._serve, host, port, limit=limit, reuse_port=reuse_port or None)
+        with listening("wyoming_port", host, port):
+            self._server = await asyncio.start_server(
+                self._serve, host, port, limit=limit, reuse_port=reuse_port or None
+            )
 
     def close(self) -> None:
         """Accepts no more connections. Safe without `open`."""

@@ -16,8 +16,9 @@ from voxgate.pipeline.ipc.engine_messages import (
 class WorkerInit(Message, frozen=True):
     """Speech process, first message: the configuration of the worker.
 
-    `settings` as JSON; `folder` of the checkpoint; `owner` is the worker's number, from 1; `port` to listen on;
-    `shared_usage` is the path of the shared memory; `secret` signs tokens if the settings name no file.
+    `settings` as JSON, with the paths of `FileCopies`; `folder` of the checkpoint; `owner` is the worker's number, from
+    1; `port` to listen on; `shared_usage` is the path of the shared memory; `secret` signs tokens if the settings name
+    no file.
     """
 
     settings: str
@@ -98,7 +99,9 @@ class Drain(Message, frozen=True):
 
 
 class Reload(Message, frozen=True):
-    """Speech process: reload keys and certificate."""
+    """Speech process: reload files of these kinds, "keys" and "certificate"."""
+
+    kinds: tuple[str, ...]
 
 
 class Ask(Message, frozen=True):

@@ -1,6 +1,6 @@
 """The speech process: starts the engine, admits utterances of all workers, and keeps the workers informed.
 
-It also reserves the port on which the workers listen.
+It also reserves the ports on which the workers listen.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ..observability.state import GatewayState
 from ..protocols.registry import PROTOCOL_NAMES
 from ..session.admission import AdmissionQueue, CapacityPolicy
 from ..session.utterance_factory import check_configured_voices
-from ..settings import Settings
+from ..settings import Settings, listening
 from ..transport.haproxy_agent import HAProxyAgent
-from ..transport.tls import tls_context
 from .broker import Broker, CallerRegistry, SlotLender
+from .file_copies import FileCopies
 from .messages import Question, Reload, Status, WorkerInit
 from .supervisor import Supervisor
 from .worker_process import EngineAttachments, WorkerProcess
@@ -111,11 +111,11 @@ class SpeechProcess:
     ) -> None:
         self._settings, self._synthesizer, self._folder, self._library = settings, synthesizer, folder, library
         self._command = command
+        self._files = FileCopies(settings)
         access = access_from_settings(settings)
-        tls_context(settings)
         self._secret = secrets.token_bytes(32)
         self._shared_usage = SharedUsage.create()
-        self._port = SharedPort()
+        self._port, self._wyoming_port = SharedPort(), SharedPort()
         self._metrics = Metrics(self._state, PROTOCOL_NAMES)
         self._totals = MergedMetrics()
         self._haproxy_agent = HAProxyAgent(self._state_for_balancer)
@@ -176,16 +176,20 @@ class SpeechProcess:
     async def open(self) -> None:
         """Starts the workers; returns when they listen.
 
-        Raises OSError when the address is in use, EngineError when a worker fails, SettingsError for an unknown voice.
+        Raises OSError when the address is in use, EngineError when a worker fails, SettingsError for another port or
+        an unknown voice.
         """
         settings, loop = self._settings, asyncio.get_running_loop()
         check_configured_voices(settings, self._synthesizer.voices)
         self._port.open(settings.host, settings.port)
+        if settings.wyoming_port:
+            with listening("wyoming_port", settings.host, settings.wyoming_port):
+                self._wyoming_port.open(settings.host, settings.wyoming_port)
         if settings.admin_port is not None:
             await self._admin.open(settings.admin_host, settings.admin_port)
-        await self._supervisor.open()
         if settings.haproxy_agent_port is not None:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
+        await self._supervisor.open()
         self._tasks = [
             loop.create_task(self._send_status_on_change(), name="status"),
             loop.create_task(watch_loop(lambda lag_s, _: self._metrics.observe_lag(lag_s)), name="loop samples"),
@@ -193,8 +197,8 @@ class SpeechProcess:
         log.info("listening on %s:%d with %d workers", settings.host, self.port, len(self._workers))
 
     def reload(self) -> None:
-        """Makes the workers reload keys and certificate; unusable files are logged and the old ones stay in use."""
-        self._supervisor.send_all(Reload())
+        """Reads keys and certificate again for all workers. Logs what cannot be used and keeps the previous ones."""
+        self._supervisor.send_all(Reload(self._files.reload()))
 
     async def run_engine(self) -> None:
         """Loads the model and restarts it after a loss; never returns. Raises EngineError when it cannot be loaded."""
@@ -215,6 +219,7 @@ class SpeechProcess:
         self._haproxy_agent.close()
         await self._admin.close()
         self._port.close()
+        self._wyoming_port.close()
         await self._synthesizer.close()
 
     # WorkerDelegate
@@ -229,7 +234,7 @@ class SpeechProcess:
 
     async def start(self, worker: WorkerProcess) -> None:
         init = WorkerInit(
-            settings=self._settings.model_dump_json(),
+            settings=self._files.settings.model_dump_json(),
             folder=str(self._folder),
             owner=worker.owner,
             port=self.port,

@@ -109,8 +109,10 @@ class Supervisor:
                 await asyncio.sleep(pause_s)
 
     async def _wait_until_listening(self, worker: WorkerProcess) -> None:
-        """Raises EngineError when the worker does not listen in time."""
+        """Raises EngineError when the worker ends or does not listen in time."""
         if not await worker.wait_until_listening(START_TIMEOUT_S):
+            if worker.gone.is_set():
+                raise EngineError("worker ended before it listened")
             raise EngineError(f"worker did not start listening within {START_TIMEOUT_S:g} s")
         self._delegate.settled(worker)
         if self.draining:

@@ -189,7 +189,7 @@ class GatewayWorker:
             case Drain():
                 self._start(self._drain(message.deadline_s))
             case Reload():
-                self._listener.reload()
+                self._listener.reload(message.kinds)
             case WorkerInit() | Ask() | Answer():
                 log.error("ignoring unexpected message %s", type(message).__name__)
 

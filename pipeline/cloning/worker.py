@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 
-from ..ipc.process_death import kill_with_parent
+from ..ipc.process_death import ignore_group_signals, kill_with_parent
 from .confinement import confine
 
 NICENESS = 5
@@ -27,9 +26,7 @@ At the lowest priority a voice would not be finished in time on a machine that o
 def main() -> None:
     """Read a job from standard input, and write the reply to standard output."""
     kill_with_parent(int(sys.argv[1]))
-    # Ctrl-C and a hangup reach the whole process group, but the gateway decides whether this process continues.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ignore_group_signals()
     os.nice(NICENESS)
     # Log records go to the gateway's standard error, but the decoders' output about an untrusted file does not.
     logging.basicConfig(stream=os.fdopen(os.dup(2), "w"))

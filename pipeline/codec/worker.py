@@ -8,7 +8,6 @@ GPU, milliseconds each, but those of two streams of one process run concurrently
 
 from __future__ import annotations
 
-import signal
 import socket
 import sys
 import threading
@@ -27,7 +26,7 @@ from voxgate.codecs.neural.streaming import OverlapDecoder, SlotDecoder, load_sl
 from voxgate.codecs.pcm import Pcm
 
 from ..ipc.codec_wire import ANSWER_HEADER, AnswerKind, CodecWorkerOptions, Job
-from ..ipc.process_death import kill_with_parent
+from ..ipc.process_death import ignore_group_signals, kill_with_parent
 from .kept_states import KeptStates
 from .planner import usual_shapes
 from .worker_loop import DECODE_ERRORS, FinishedBatch, run_worker_loop
@@ -79,9 +78,7 @@ def main(argument: str) -> None:
     """Runs the worker's process; `argument` is CodecWorkerOptions as JSON."""
     options = CodecWorkerOptions.from_json(argument)
     kill_with_parent(options.parent_pid)
-    # Ctrl-C and a hangup reach the whole process group; the gateway decides when the codec ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ignore_group_signals()
     torch.set_num_threads(1)  # the decoder has threads of its own
     # The gateway may close the socket while an answer is sent, which is an end like any other.
     with suppress(BrokenPipeError, ConnectionResetError), socket.socket(fileno=options.socket_fd) as channel:

@@ -1,4 +1,4 @@
-"""Ends a process together with the one that owns it, so that none outlives the gateway."""
+"""A process ends together with the one that owns it, so that none outlives the gateway, and by no signal to all."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
 """From <linux/prctl.h>."""
+
+
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that reach all processes of a terminal or of a service; the gateway decides when its processes end."""
+
+
+def ignore_group_signals() -> None:
+    for number in GROUP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def kill_with_parent(parent_pid: int | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import os
@@ -15,7 +16,7 @@ from fakes.certificates import self_signed
 from fakes.gateway.packet_encoder import FakeEncoder
 from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.waiting import DEADLINE_S
-from voxgate.cli.connection import gateway_unreachable_message
+from voxgate.cli.connection import gateway_unreachable_message, tls_context
 from voxgate.cli.main import main
 from voxgate.gateway.access.keys import hash_key
 from voxgate.gateway.server import Gateway
@@ -55,6 +56,17 @@ async def test_commands_reach_a_gateway_with_key_and_certificate(
         assert process.returncode == 0, errors
         with wave.open(str(output)) as written:
             assert written.getnframes() > 0
+
+
+def test_certificate_is_trusted_in_addition_to_those_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (system, _), (own, _) = self_signed(tmp_path, "system"), self_signed(tmp_path, "own")
+    monkeypatch.setenv("SSL_CERT_FILE", str(system))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    context = tls_context(argparse.Namespace(ca=own))
+    assert context is not None
+    assert context.cert_store_stats()["x509"] == 2
 
 
 @pytest.mark.parametrize("command", [["voices"], ["say", "--output", os.devnull, "Well."]])

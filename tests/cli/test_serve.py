@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
@@ -26,6 +27,14 @@ from voxgate.cli.settings_flags import gateway_variables
 from voxgate.gateway.settings import Settings
 from voxgate.pipeline.interface import EngineState
 
+OPENED = """
+import os
+from voxgate.cli.serve import open_standard_descriptors
+
+open_standard_descriptors()
+null = os.stat(os.devnull).st_rdev
+raise SystemExit(7 if all(os.fstat(fd).st_rdev == null and os.get_inheritable(fd) for fd in range(3)) else 1)
+"""
 INFINITY = resource.RLIM_INFINITY
 
 
@@ -56,6 +65,11 @@ def test_descriptor_limit_is_raised_as_far_as_allowed(
 
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+def test_closed_standard_descriptors_are_opened() -> None:
+    shell = ["sh", "-c", '"$0" -c "$1" <&- >&- 2>&-', sys.executable, OPENED]
+    assert subprocess.run(shell, timeout=DEADLINE_S).returncode == 7
 
 
 class Loading:

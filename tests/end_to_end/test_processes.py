@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fakes.waiting import DEADLINE_S
-from voxgate.client import connect
+from voxgate.client import Notice, connect
 from voxgate.gateway.ready_file import ReadyGateway, wait_until_ready
 from voxgate.pipeline.checkpoint.checkpoint import checkpoint_folder
 from voxgate.pipeline.ipc.temporary_folder import FOLDER_PREFIX
@@ -102,6 +102,25 @@ async def test_no_process_outlives_a_gateway_that_speaks(number: signal.Signals,
                 process.send_signal(number)
                 break
             assert await exit_status(process) == (0 if number == signal.SIGTERM else -number)
+        assert still_running(processes) == []
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
+async def test_sigterm_to_every_process_finishes_speech(workers: int, tmp_path: Path) -> None:
+    """As systemd stops a service, and supervisord with `stopasgroup`."""
+    async with started(tmp_path, "--slots", "2", "--workers", f"{workers}") as (process, ready):
+        processes = children(process)
+        async with connect(ready.url) as session, session.utterance() as utterance:
+            await utterance.feed([TEXT])
+            audio = utterance.audio()
+            await anext(audio)
+            for each in (*processes, psutil.Process(process.pid)):
+                each.send_signal(signal.SIGTERM)
+            events = [event async for event in utterance.events()]
+        assert await exit_status(process) == 0
+        assert [event for event in events if isinstance(event, Notice)] == []
+        assert utterance.done is not None
+        assert utterance.done.reason == "end"
         assert still_running(processes) == []
 
 

@@ -13,11 +13,13 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from multiprocessing import forkserver, resource_tracker
-from multiprocessing.context import BaseContext
+from multiprocessing import forkserver, popen_forkserver, resource_tracker
+from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from ...gc_freeze import gc_paused
+from ...ipc.process_death import GROUP_SIGNALS, kill_with_parent
 from ...ipc.temporary_folder import tmpdir_for_children
 
 _MODULES = "VOXGATE_FORK_SERVER_MODULES"
@@ -32,7 +34,7 @@ def start_fork_server(modules: list[str], settings: Mapping[str, str], folder: P
 
     It calls what has the form "module:function". What fails is ignored: the engine's process imports it again.
     `settings`: part of the present environment. `folder`: for its socket, and TMPDIR of its children. A process has
-    one fork server; a second call does nothing.
+    one fork server; a second call does nothing. Only in the main thread: the server ends with the thread.
     """
     global _started_with
     if _started_with is not None:
@@ -43,7 +45,7 @@ def start_fork_server(modules: list[str], settings: Mapping[str, str], folder: P
     vars(multiprocessing.current_process())["_config"]["tempdir"] = str(folder)
     os.environ[_MODULES] = " ".join(modules)
     try:
-        with tmpdir_for_children(folder), _interrupts_blocked():
+        with tmpdir_for_children(folder), _signals_blocked():
             forkserver.ensure_running()
     finally:
         del os.environ[_MODULES]
@@ -51,19 +53,35 @@ def start_fork_server(modules: list[str], settings: Mapping[str, str], folder: P
 
 def multiprocessing_context(settings: Mapping[str, str]) -> BaseContext:
     """How to start an engine's process: forked, if the fork server has these settings, otherwise spawned."""
-    return multiprocessing.get_context("forkserver" if _started_with == settings else "spawn")
+    return _ForkContext() if _started_with == settings else multiprocessing.get_context("spawn")
+
+
+class _Popen(popen_forkserver.Popen):
+    def terminate(self) -> None:
+        self.kill()
+
+
+class _ForkedProcess(ForkServerProcess):
+    """A process that vLLM, and Python at its exit, end with SIGKILL instead of SIGTERM, which it blocks."""
+
+    @staticmethod
+    def _Popen(process: BaseProcess) -> _Popen:  # noqa: N802 - named by multiprocessing
+        return _Popen(process)
+
+
+class _ForkContext(ForkServerContext):
+    Process = _ForkedProcess
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Blocks SIGINT and SIGHUP in processes started meanwhile and in their children.
+def _signals_blocked() -> Iterator[None]:
+    """Blocks GROUP_SIGNALS in processes started meanwhile and in their children, which vLLM has handle SIGTERM.
 
-    Ctrl-C and a hangup reach a terminal's whole process group; during the imports Ctrl-C would end the fork server with
-    a traceback. The gateway ends these processes itself.
+    During the imports Ctrl-C would end the fork server with a traceback.
     """
-    # The start of the resource tracker would unblock the signal.
+    # The start of the resource tracker would unblock the signals.
     resource_tracker.ensure_running()
-    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         yield
     finally:
@@ -86,5 +104,7 @@ def _preload(modules: Sequence[str]) -> None:
 
 
 if _MODULES in os.environ:
-    # In the fork server, which imports this module instead of those that it was started with.
+    # In the fork server, which imports this module instead of those that it was started with. During the imports it
+    # would not notice the end of the gateway.
+    kill_with_parent()
     _preload(os.environ.pop(_MODULES).split())

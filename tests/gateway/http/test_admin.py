@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -98,10 +100,12 @@ async def test_readiness_follows_engine_and_shutdown() -> None:
         assert (status, "shutting down" in text) == (503, True)
 
 
-async def test_address_in_use_is_reported_with_the_option() -> None:
+@pytest.mark.parametrize("option", ["admin_port", "wyoming_port", "haproxy_agent_port"])
+@pytest.mark.parametrize("starts", [gateway, worker_gateway])
+async def test_address_in_use_is_reported_with_the_option(starts: Callable[..., Any], option: str) -> None:
     async with gateway(admin_port=0) as served:
-        with pytest.raises(SettingsError, match=f"admin_port: cannot listen on 127.0.0.1:{served.admin_port}"):
-            async with gateway(admin_port=served.admin_port):
+        with pytest.raises(SettingsError, match=f"{option}: cannot listen on 127.0.0.1:{served.admin_port}"):
+            async with starts(**{option: served.admin_port}):
                 pytest.fail("the port is in use")
 
 

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import io
 import json
+import os
+import signal
 import ssl
 from collections import Counter
 from pathlib import Path
@@ -17,7 +19,7 @@ import psutil
 import pytest
 import soundfile
 from fakes.certificates import self_signed
-from fakes.gateway.worker_processes import COMMAND, DEMO, UNPACED, connections, gateway, say, url
+from fakes.gateway.worker_processes import COMMAND, DEMO, UNPACED, WORKERS, connections, gateway, ready, say, url
 from fakes.pipeline.base_checkpoint import write_demo_base
 from fakes.pipeline.tone_engine import ToneEngine, tones
 from fakes.waiting import DEADLINE_S, until
@@ -210,6 +212,14 @@ async def test_keys_are_reloaded_by_all_workers(tmp_path: Path) -> None:
             while await statuses(http, "b") != {200}:
                 await asyncio.sleep(0.02)
         assert await statuses(http, "a") == {401}
+        # A worker that starts has the keys of the others, also while the file cannot be used.
+        path.write_text("garbage [", "utf-8")
+        served.reload()
+        os.kill(lost := served.pids[0], signal.SIGKILL)
+        await until(lambda: lost not in served.pids)
+        await ready(served)
+        await until(lambda: len(served.pids) == WORKERS)
+        assert await statuses(http, "b") == {200}
 
 
 async def test_tls_ends_in_the_workers(tmp_path: Path) -> None:

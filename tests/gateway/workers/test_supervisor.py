@@ -22,7 +22,7 @@ class Worker:
         self.owner = owner
         self.never_listens = False
         self.said: list[Message] = []
-        self.died = asyncio.Event()
+        self.died = self.gone = asyncio.Event()
 
     def send(self, message: Message) -> None:
         self.said.append(message)

@@ -50,6 +50,16 @@ sys.stdin.read()
 os._exit(0)
 """
 
+SIGNALLED = """
+import os
+from voxgate.pipeline.ipc.process_death import GROUP_SIGNALS, ignore_group_signals
+
+ignore_group_signals()
+for number in GROUP_SIGNALS:
+    os.kill(os.getpid(), number)
+raise SystemExit(7)
+"""
+
 PARENT_GONE = """
 from voxgate.pipeline.ipc.process_death import kill_with_parent
 
@@ -83,3 +93,7 @@ def test_child_ends_with_fork_server_between_it_and_owner() -> None:
 
 def test_child_whose_parent_ended_before_call_exits_at_once() -> None:
     assert subprocess.run([sys.executable, "-c", PARENT_GONE], timeout=DEADLINE_S).returncode == 0
+
+
+def test_signals_to_all_processes_are_ignored() -> None:
+    assert subprocess.run([sys.executable, "-c", SIGNALLED], timeout=DEADLINE_S).returncode == 7

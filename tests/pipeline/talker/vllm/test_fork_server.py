@@ -37,7 +37,8 @@ SLOW = """
 import os, sys
 print("importing", os.getpid(), flush=True)
 sys.stdin.read(1)
-print("imported", flush=True)
+print("uninterrupted", flush=True)
+sys.stdin.read(1)
 """
 
 AHEAD = """
@@ -50,6 +51,38 @@ if __name__ == "__main__":
     time.sleep(60)
 """
 
+SIGNALLED = """
+import os, signal, sys
+from multiprocessing.connection import wait
+from pathlib import Path
+from voxgate.pipeline.talker.vllm.fork_server import multiprocessing_context, start_fork_server
+
+def engine():
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(1))  # as vLLM does
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("speaking", flush=True)
+    signal.pause()
+
+if __name__ == "__main__":
+    start_fork_server([], {}, Path(sys.argv[1]))
+    process = multiprocessing_context({}).Process(target=engine, daemon=True)
+    process.start()
+    wait([process.sentinel, sys.stdin])
+"""
+
+
+def test_process_is_ended_by_the_gateway_and_not_by_a_signal_to_all(tmp_path: Path) -> None:
+    (script := tmp_path / "main.py").write_text(SIGNALLED)
+    command = [sys.executable, script, tmp_path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as gateway:
+        assert gateway.stdout is not None
+        assert gateway.stdout.readline() == "speaking\n"
+        try:
+            gateway.communicate(timeout=DEADLINE_S)
+        finally:
+            gateway.kill()
+    assert gateway.returncode == 0
+
 
 def test_process_with_same_settings_is_forked_and_others_spawned(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
@@ -58,7 +91,7 @@ def test_process_with_same_settings_is_forked_and_others_spawned(tmp_path: Path)
     assert ran.stdout.splitlines() == ["same True True 1 True True", "other False False 2 True False"]
 
 
-def test_interrupt_does_not_end_imports(tmp_path: Path) -> None:
+def test_imports_end_with_the_gateway_and_by_no_signal_to_all(tmp_path: Path) -> None:
     (tmp_path / "slow_to_import.py").write_text(SLOW)
     (script := tmp_path / "main.py").write_text(AHEAD)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -72,10 +105,11 @@ def test_interrupt_does_not_end_imports(tmp_path: Path) -> None:
         assert gateway.stdin is not None
         assert gateway.stdout is not None
         ahead = int(gateway.stdout.readline().split()[1])
-        os.kill(ahead, signal.SIGINT)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(ahead, number)
         gateway.stdin.write("x")
         gateway.stdin.flush()
-        assert gateway.stdout.readline() == "imported\n"
+        assert gateway.stdout.readline() == "uninterrupted\n"
         gone = os.pidfd_open(ahead)
         gateway.kill()
         assert select.select([gone], [], [], DEADLINE_S)[0]
