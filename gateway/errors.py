@@ -49,7 +49,6 @@ class Limit(StrEnum):
     STARTS = "starts"
     INTERRUPTS = "interrupts"
     TURNS = "turns"
-    PROCESSOR = "processor"
     UTTERANCES = "utterances"
 
 

@@ -186,11 +186,6 @@ class GatewayListener:
         self._expiry_task = asyncio.create_task(self._end_expired(), name="expiry")
         log.info("listening on %s:%d", settings.host, self.port)
 
-    def observe_processor(self, share: float) -> None:
-        """Takes the share of a core that the event loop has used of late, for the admission of paced speech."""
-        active = self.sessions.count_by_pacing()
-        self._factory.processor.observe(share, active[True], active[False])
-
     def reload(self, kinds: Container[str] = ("keys", "certificate")) -> None:
         """Reads files of these kinds again. Logs what cannot be used and keeps the previous ones."""
         loads: dict[str, Callable[[], object]] = {"keys": self._reload_keys}

@@ -26,7 +26,7 @@ from .http.admin import AdminListener
 from .listener import GatewayListener
 from .observability.events import CompositeObserver, Observer, UsageLog
 from .observability.exposition import CachedExposition
-from .observability.metrics import Metrics, watch_loop
+from .observability.metrics import Metrics, watch_lag
 from .observability.state import GatewayState
 from .protocols.registry import PROTOCOL_NAMES
 from .session.admission import AdmissionQueue, CapacityPolicy
@@ -93,7 +93,7 @@ class Gateway:
         )
         self._metrics = Metrics(self._state, PROTOCOL_NAMES)
         self._observer = CompositeObserver((self._metrics, UsageLog(), *observers))
-        self._loop_task: asyncio.Task[None] | None = None
+        self._lag_task: asyncio.Task[None] | None = None
         self._haproxy_agent = HAProxyAgent(self._state)
         capacity = CapacityPolicy(settings, synthesizer)
         self._admission = AdmissionQueue(
@@ -142,7 +142,7 @@ class Gateway:
         if settings.haproxy_agent_port is not None:
             await self._haproxy_agent.open(settings.host, settings.haproxy_agent_port)
         await self._listener.open(settings.port)
-        self._loop_task = asyncio.get_running_loop().create_task(watch_loop(self._observe_loop), name="loop samples")
+        self._lag_task = asyncio.get_running_loop().create_task(watch_lag(self._metrics.observe_lag), name="loop lag")
 
     def reload(self) -> None:
         """Reads keys and certificate again. Logs what cannot be used and keeps the previous ones."""
@@ -158,16 +158,12 @@ class Gateway:
 
     async def close(self) -> None:
         """Closes what is still open, and stops the engine. Safe without `open`."""
-        if self._loop_task is not None:
-            self._loop_task.cancel()
+        if self._lag_task is not None:
+            self._lag_task.cancel()
         self._haproxy_agent.close()
         await self._listener.close()
         await self._admin.close()
         await self._synthesizer.close()
-
-    def _observe_loop(self, lag_s: float, share: float) -> None:
-        self._metrics.observe_lag(lag_s)
-        self._listener.observe_processor(share)
 
     def _state(self) -> GatewayState:
         return GatewayState.now(

@@ -6,7 +6,6 @@ Utterances are counted at their end; gauges are computed at the scrape. Nothing 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
@@ -309,17 +308,13 @@ def _version() -> str:
 
 
 LAG_INTERVAL_S = 0.25
-"""Seconds between two measurements of the event loop."""
+"""Seconds between two measurements of the event loop's lateness."""
 
 
-async def watch_loop(on_sample: Callable[[float, float], None], interval_s: float = LAG_INTERVAL_S) -> None:
-    """Calls `on_sample` every `interval_s` seconds; never returns.
-
-    Its arguments: by how many seconds a timer was late, and the share of a core that this thread has used since.
-    """
+async def watch_lag(on_lag: Callable[[float], None], interval_s: float = LAG_INTERVAL_S) -> None:
+    """Calls `on_lag` every `interval_s` seconds with the lateness of a timer in seconds; never returns."""
     loop = asyncio.get_running_loop()
     while True:
-        began_s, used_s = loop.time(), time.thread_time()
+        due_s = loop.time() + interval_s
         await asyncio.sleep(interval_s)
-        took_s = loop.time() - began_s
-        on_sample(max(0.0, took_s - interval_s), (time.thread_time() - used_s) / took_s)
+        on_lag(max(0.0, loop.time() - due_s))

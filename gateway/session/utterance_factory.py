@@ -31,7 +31,6 @@ from .checkpoints.trail import NO_TRAIL, Checkpoints, restorable
 from .lookup.pronunciations import Pronunciations
 from .lookup.stock_voices import StockVoices
 from .outbox import EncoderFactory
-from .slots.processor_time import ProcessorTime
 from .utterance import ServerUtterance
 
 log = logging.getLogger(__name__)
@@ -50,7 +49,6 @@ class UtteranceFactory:
     pronunciations: Pronunciations = field(default_factory=Pronunciations)
     checkpoints: Checkpoints | None = None
     """Makes checkpoints of utterances; None where they are switched off, or not wanted by the client."""
-    processor: ProcessorTime = field(default_factory=ProcessorTime)
 
     def for_key(self, key: str | None, key_hash: str | None = None) -> UtteranceFactory:
         """The factory for clients with that key: it has no cloned voices of other keys, except shared ones."""

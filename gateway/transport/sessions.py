@@ -93,10 +93,6 @@ class Sessions:
         """Returns the number of this process's sessions by the name of their wire protocol."""
         return Counter(session.protocol_name for session in self._open)
 
-    def count_by_pacing(self) -> Counter[bool]:
-        """Returns the number of this process's utterances with a talker slot, paced (True) and unpaced."""
-        return Counter(each.paced for session in self._open for each in session.active if each.has_slot)
-
     def leads_s(self) -> list[float]:
         """Returns, for each utterance that plays, the seconds of audio sent and not played yet."""
         now_s = asyncio.get_running_loop().time()

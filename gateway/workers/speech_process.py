@@ -24,7 +24,7 @@ from ..engine import EngineSupervisor
 from ..http.admin import AdminListener
 from ..observability.exposition import CachedExposition
 from ..observability.merged_metrics import MergedMetrics
-from ..observability.metrics import Metrics, watch_loop
+from ..observability.metrics import Metrics, watch_lag
 from ..observability.state import GatewayState
 from ..protocols.registry import PROTOCOL_NAMES
 from ..session.admission import AdmissionQueue, CapacityPolicy
@@ -192,7 +192,7 @@ class SpeechProcess:
         await self._supervisor.open()
         self._tasks = [
             loop.create_task(self._send_status_on_change(), name="status"),
-            loop.create_task(watch_loop(lambda lag_s, _: self._metrics.observe_lag(lag_s)), name="loop samples"),
+            loop.create_task(watch_lag(self._metrics.observe_lag), name="loop lag"),
         ]
         log.info("listening on %s:%d with %d workers", settings.host, self.port, len(self._workers))
 

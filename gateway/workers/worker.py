@@ -22,7 +22,7 @@ from ..listener import GatewayListener
 from ..observability.events import CompositeObserver, Observer, UsageLog
 from ..observability.exposition import CachedExposition
 from ..observability.merged_metrics import WorkerMetrics, additive_samples
-from ..observability.metrics import Metrics, watch_loop
+from ..observability.metrics import Metrics, watch_lag
 from ..protocols.registry import PROTOCOL_NAMES
 from ..session.lookup.pronunciations import Pronunciations
 from ..session.outbox import EncoderFactory
@@ -149,7 +149,7 @@ class GatewayWorker:
     async def open(self) -> None:
         """Listens on the port that all workers share. Raises OSError."""
         await self._listener.open(self._init.port, reuse_port=True)
-        self._start(watch_loop(self._observe_loop))
+        self._start(watch_lag(self._metrics.observe_lag))
         if self._library is not None:
             self._start(self._library.watch())
         self._link.send(Listening())
@@ -165,10 +165,6 @@ class GatewayWorker:
             for task in self._tasks:
                 task.cancel()
             self._link.close()
-
-    def _observe_loop(self, lag_s: float, share: float) -> None:
-        self._metrics.observe_lag(lag_s)
-        self._listener.observe_processor(share)
 
     def on_message(self, message: ToWorker) -> None:
         """Handles a message of the speech process."""

@@ -16,8 +16,6 @@ from .testbed.raw_websocket import connect_many
 LAG_P99_MS, LAG_MAX_MS = 5, 50
 IDLE_KIB, SPEAKING_KIB = 48, 384
 SPEECH_S = 8.0
-ARRIVAL_S = 0.05
-"""Between two listeners: what a listener costs is measured a second late."""
 SETTLE_S = 1.0
 """Time for the kernel and the allocator after a thousand handshakes."""
 
@@ -46,25 +44,6 @@ async def test_sessions_play_without_underrun(
         figures.time_at_most("underruns with a buffer of 200 ms", results.underruns(), 0)
         figures.time_at_most("event-loop lag p99 ms", lag_ms["p99"], LAG_P99_MS)
         figures.time_at_most("event-loop lag max ms", lag_ms["max"], LAG_MAX_MS)
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("quiet_machine")
-async def test_paced_speech_beyond_the_processor_is_refused(scaled: Callable[..., int], figures: Figures) -> None:
-    """The engine has slots for all of it, and the event loop has not."""
-    count = scaled(450)
-    async with tone_gateway(slots=count, **UNLIMITED) as gateway:
-        clients = await connect_many(gateway.port, count)
-        received = []
-        for number, client in enumerate(clients):
-            received.append(client.say(speech_text(2 * count * ARRIVAL_S, number % 8), codec="opus"))
-            await asyncio.sleep(ARRIVAL_S)
-        await all_ended(received)
-        refused = [one for one in received if one.outcome != "done"]
-        assert {(one.outcome, one.end["reached"]) for one in refused} <= {("at_capacity", "processor")}
-        figures.note("admitted", count - len(refused))
-        underruns = sum(one.playback.underruns(200) for one in received)
-        figures.time_at_most("underruns with a buffer of 200 ms", underruns, 0)
 
 
 @pytest.mark.nightly

@@ -10,7 +10,6 @@ from voxgate.pipeline.errors import EngineLost, EngineNotReady, VoxgateError
 from voxgate.pipeline.interface import Speech
 
 from ...access.caller import Caller
-from ...errors import Limit
 from ...messages.resumption import CheckpointMessage
 from ...messages.server import ENGINE_RESTARTS, QueuedMessage, WarningMessage
 from ..active_utterances import Termination
@@ -54,9 +53,6 @@ class UtteranceSlots:
         `message_id`: of the client's message that made it ask.
         """
         try:
-            if utterance.paced and utterance.speech is None and self._factory.processor.full:
-                reason = "this process has no processor time for more speech at the pace of playback"
-                raise self._admission.capacity_error(reason, Limit.PROCESSOR)
             ticket = self._admission.enqueue(
                 self._caller,
                 lambda ticket, now_s: self._on_ticket_change(utterance, ticket, now_s),

@@ -13,7 +13,7 @@ from fakes.virtual_time import VirtualTimeLoop, run
 from prometheus_client.parser import text_string_to_metric_families
 from voxgate.gateway.errors import Limit
 from voxgate.gateway.observability.events import DONE, INTERRUPTED
-from voxgate.gateway.observability.metrics import Metrics, watch_loop
+from voxgate.gateway.observability.metrics import Metrics, watch_lag
 
 
 def values(metrics: Metrics) -> dict[str, float]:
@@ -123,7 +123,7 @@ def test_reports_how_late_timers_run() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualTimeLoop)
         seen: list[float] = []
-        watching = loop.create_task(watch_loop(lambda lag_s, _: seen.append(lag_s), 0.25))
+        watching = loop.create_task(watch_lag(seen.append, 0.25))
         await asyncio.sleep(0.6)
         # A callback keeps the loop busy for 100 ms, past the third timer.
         loop._virtual.now_s += 0.25

@@ -9,7 +9,6 @@ from fakes.pipeline.tone_synthesizer import ToneSynthesizer
 from fakes.virtual_time import run
 from voxgate.gateway.access.caller import Caller
 from voxgate.gateway.access.keys import KeyLimits
-from voxgate.gateway.observability.events import Observer
 from voxgate.gateway.protocols.native import NativeProtocol
 from voxgate.gateway.session.session import ServerSession
 from voxgate.gateway.session.utterance_factory import UtteranceFactory
@@ -20,29 +19,24 @@ from voxgate.pipeline.errors import AtCapacity
 from voxgate.pipeline.ipc.engine_messages import Message
 
 
-class WorkerSession(Observer):
+class WorkerSession:
     """A session whose slots another process grants, and what it asked that process, with the speeches prepared then."""
 
-    def __init__(self, *messages: dict[str, object], full: bool = False, **start: object) -> None:
-        """`messages`: behind the start, which has the fields `start`; `full`: the event loop has no time left."""
+    def __init__(self, *messages: dict[str, object]) -> None:
+        """`messages`: behind the start."""
         messages = messages or ({"type": "text", "text": "hello"},)
         self.synthesizer = ToneSynthesizer()
         run(self.synthesizer.start())
         self.asked: list[tuple[Message, int]] = []
-        self.errors: list[tuple[str | None, ...]] = []
         self.admission = RemoteAdmission(3000, self._ask)
         factory = UtteranceFactory(Settings(), self.synthesizer, FakeEncoder)
-        factory.processor.full = full
         caller = Caller("ada", KeyLimits())
-        self.session = ServerSession("s", caller, factory, self.admission, NativeProtocol(), lambda: None, self)
-        for message in ({"type": "start", **start}, *messages):
+        self.session = ServerSession("s", caller, factory, self.admission, NativeProtocol(), lambda: None)
+        for message in ({"type": "start"}, *messages):
             self.receive(**message)
 
     def _ask(self, message: Message) -> None:
         self.asked.append((message, len(self.synthesizer.prepared)))
-
-    def error_sent(self, protocol: str, code: str, reached: str | None = None) -> None:
-        self.errors.append((protocol, code, reached))
 
     def receive(self, **message: object) -> None:
         self.session.receive(json.dumps(message | {"utterance": "u"}), 0.0)
@@ -92,10 +86,3 @@ def test_a_speech_that_has_read_text_which_was_taken_back_is_not_opened() -> Non
     assert [each.prepared_speech for each in worker.session.active] == [None]
     worker.admission.on_message(TicketGranted(1, (3, 9, None)), 0.1)
     assert len(worker.synthesizer.speeches) == 1
-
-
-def test_a_full_loop_refuses_paced_speech_only() -> None:
-    for pacing, errors in (("playback", [("native", "at_capacity", "processor")]), ("none", [])):
-        worker = WorkerSession(full=True, pacing=pacing)
-        assert worker.errors == errors
-        assert len(worker.asked) == len(worker.session.active) == 1 - len(errors)
