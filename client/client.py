@@ -126,7 +126,7 @@ class Client:
         if self._current is not None and not self._current.session.usable:
             self._current = None
         for opened in tuple(self._open_sessions):
-            if opened is not self._current and not opened.utterances:
+            if opened is not self._current and opened.idle:
                 await self._close(opened)
 
     async def _open(self) -> _OpenSession:
@@ -156,7 +156,7 @@ class Client:
 
 
 class _OpenSession:
-    """A session, the stack that closes it, and the number of utterances on it."""
+    """A session, the stack that closes it, and the number of the client's utterances on it."""
 
     def __init__(self, session: Session, stack: AsyncExitStack) -> None:
         self.session = session
@@ -165,8 +165,13 @@ class _OpenSession:
         self._limit = session.info.limits.get("utterances_per_session", math.inf)
 
     @property
+    def idle(self) -> bool:
+        return not self.utterances and not self.session.utterances
+
+    @property
     def has_room(self) -> bool:
-        return self.session.usable and self.utterances < self._limit
+        # Some of those of the session may have been started on it directly.
+        return self.session.usable and max(self.utterances, self.session.utterances) < self._limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,11 @@ class Session:
         return self._lost is None and self.going_away_ms is None
 
     @property
+    def utterances(self) -> int:
+        """How many utterances are open."""
+        return len(self._utterances)
+
+    @property
     def transport(self) -> asyncio.Transport:
         """The transport of the connection, for tests that cut or stall it."""
         assert isinstance(self._link.wire, WebSocketWire)

@@ -179,6 +179,7 @@ class VoxgateTTSService(TTSService):
         try:
             await self._run_utterance(context_id, turn)
         except ClientError as failure:
+            waiting.cancel()
             turn.utterance = None
             frame: Frame = ErrorFrame(error=str(failure), exception=failure)
             if turn.sent.is_silent(failure):

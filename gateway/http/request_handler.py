@@ -32,7 +32,7 @@ class RequestHandler(web.RequestHandler):
         return self._reads and (self._waiter is None or self._waiter.done())  # it waits for the next request
 
     def data_received(self, data: bytes) -> None:
-        if (line := _REQUEST_LINE.match(data)) is not None:
+        if self._current_request is None and (line := _REQUEST_LINE.match(data)) is not None:
             self._path, self._reads = str(line[2], "ascii", "replace"), line[1] in (b"GET", b"HEAD")
         super().data_received(data)
 

@@ -28,6 +28,8 @@ _RELOADED = ("keys", "certificate")
 class FileCopies:
     """The files as they were last usable, in anonymous memory; `settings` has the paths of the copies.
 
+    The paths are valid in this process, and in those that inherit `descriptors`.
+
     Raises SettingsError when a file cannot be used.
     """
 
@@ -40,6 +42,10 @@ class FileCopies:
         self.settings = self._with(self._fds)
         for kind in _READERS:
             self._copy(kind)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        return tuple(self._fds.values())
 
     def reload(self) -> tuple[str, ...]:
         """Copies keys and certificate again, and logs those that cannot be used; returns the kinds of the others."""
@@ -60,7 +66,9 @@ class FileCopies:
                     raise SettingsError(f"{name}: {error}") from None
             read(self._with(copies))  # the file may have changed meanwhile
             for name, fd in copies.items():
-                os.dup2(fd, self._fds[name], inheritable=False)
+                content = os.pread(fd, os.fstat(fd).st_size, 0)
+                os.pwrite(self._fds[name], content, 0)
+                os.ftruncate(self._fds[name], len(content))
 
     def _with(self, fds: Mapping[str, int]) -> Settings:
-        return self._named.model_copy(update={name: Path(f"/proc/{os.getpid()}/fd/{fd}") for name, fd in fds.items()})
+        return self._named.model_copy(update={name: Path(f"/proc/self/fd/{fd}") for name, fd in fds.items()})

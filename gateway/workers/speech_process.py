@@ -241,7 +241,7 @@ class SpeechProcess:
             shared_usage=self._shared_usage.path,
             secret=self._secret,
         )
-        await worker.start(self._command, init)
+        await worker.start(self._command, init, self._files.descriptors)
 
     def settled(self, worker: WorkerProcess) -> None:
         if self._sent_status is not None:

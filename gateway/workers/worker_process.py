@@ -57,12 +57,12 @@ class WorkerProcess:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    async def start(self, command: Sequence[str], init: WorkerInit) -> None:
-        """Starts the process. Raises OSError."""
+    async def start(self, command: Sequence[str], init: WorkerInit, descriptors: Sequence[int] = ()) -> None:
+        """Starts the process, which inherits `descriptors`. Raises OSError."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                *command, str(theirs.fileno()), stdin=DEVNULL, pass_fds=(theirs.fileno(),)
+                *command, str(theirs.fileno()), stdin=DEVNULL, pass_fds=(theirs.fileno(), *descriptors)
             )
         await self._link.open(ours)
         self._link.send(init)

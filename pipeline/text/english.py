@@ -117,13 +117,14 @@ def _fold(word: str) -> str:
     word = re.sub(r"(?<=\d)(?=[¼-¾⅐-⅞])", " and ", word)
     word = re.sub(r"[¼-¾⅐-⅞]", r"\g<0> ", word)
     word = unicodedata.normalize("NFKC", word).translate(_PLAIN)
-    word = re.sub(r"(?<![Α-ω])[Α-ω](?![Α-ω])", _letter, word)
+    word = re.sub(r"(?<![Α-ω])[Α-ΡΣ-ω](?![Α-ω])", _letter, word)
     return "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
 
 
 def _letter(match: re.Match[str]) -> str:
     """ "π" as "pi"."""
-    return f" {unicodedata.name(match[0]).split()[-1].lower()} "
+    letter = unicodedata.normalize("NFKD", match[0])[0]  # without accent
+    return f" {unicodedata.name(letter).split()[-1].lower()} "
 
 
 def _acronym(letters: str) -> str:

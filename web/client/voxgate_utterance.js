@@ -137,9 +137,9 @@ export class Utterance {
    * @param {{holdMs?: number}} [options]
    * @returns {Promise<Interrupted>}
    */
-  interrupt(playedMs, { holdMs } = {}) {
-    if (this.error) return Promise.reject(this.error);
-    if (this.done?.type === "interrupted") return Promise.resolve(this.done);
+  async interrupt(playedMs, { holdMs } = {}) {
+    if (this.error) throw this.error;
+    if (this.done?.type === "interrupted") return this.done;
     if (holdMs === undefined) {
       this.queue.length = 0;
       this.finish(null);
@@ -151,10 +151,10 @@ export class Utterance {
       return this.answer.promise.then(again, again);
     }
     if (!this.answer) {
-      this.answer = answerTo("the interrupt", () => (this.answer = null));
-      this.pendingHold = holdMs;
       const played = playedMs === undefined ? {} : { played_ms: Math.round(playedMs) };
       this.command({ type: "interrupt", ...played, ...(holdMs === undefined ? {} : { hold_ms: holdMs }) });
+      this.answer = answerTo("the interrupt", () => (this.answer = null));
+      this.pendingHold = holdMs;
     }
     return this.answer.promise;
   }
@@ -170,8 +170,8 @@ export class Utterance {
     if (this.error) return Promise.reject(this.error);
     if (!this.held) return Promise.reject(new VoxgateError(this.over ? "utterance_ended" : "not_held", "the utterance must be held"));
     if (!this.continuing) {
-      this.continuing = answerTo("`continue`", () => (this.continuing = null));
       this.command({ type: "continue" });
+      this.continuing = answerTo("`continue`", () => (this.continuing = null));
     }
     return this.continuing.promise;
   }
@@ -187,9 +187,9 @@ export class Utterance {
     if (this.ended) throw new VoxgateError("utterance_ended", "the utterance has ended");
     this.raiseRefusal();
     this.textEnded = false;
+    this.command({ type: "retract", characters });
     const answer = answerTo("the retraction");
     this.retractions.push(answer);
-    this.command({ type: "retract", characters });
     return answer.promise;
   }
 

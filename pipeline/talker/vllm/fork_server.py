@@ -17,9 +17,10 @@ from multiprocessing import forkserver, popen_forkserver, resource_tracker
 from multiprocessing.context import BaseContext, ForkServerContext, ForkServerProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from ...gc_freeze import gc_paused
-from ...ipc.process_death import GROUP_SIGNALS, kill_with_parent
+from ...ipc.process_death import GROUP_SIGNALS, exit_with_owner, kill_with_parent
 from ...ipc.temporary_folder import tmpdir_for_children
 
 _MODULES = "VOXGATE_FORK_SERVER_MODULES"
@@ -62,7 +63,18 @@ class _Popen(popen_forkserver.Popen):
 
 
 class _ForkedProcess(ForkServerProcess):
-    """A process that vLLM, and Python at its exit, end with SIGKILL instead of SIGTERM, which it blocks."""
+    """A process that vLLM, and Python at its exit, end with SIGKILL instead of SIGTERM, which it blocks.
+
+    It ends with the process that made it, however that ends.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._owner_pid = os.getpid()
+
+    def run(self) -> None:
+        exit_with_owner(self._owner_pid)
+        super().run()
 
     @staticmethod
     def _Popen(process: BaseProcess) -> _Popen:  # noqa: N802 - named by multiprocessing

@@ -103,6 +103,7 @@ a!=b a is not b
 ≠ is not
 ≈5 about five
 2π two pi
+ά alpha
 µg micro g
 5÷3 five divided by three
 -.5 minus point five

@@ -84,6 +84,20 @@ def test_process_is_ended_by_the_gateway_and_not_by_a_signal_to_all(tmp_path: Pa
     assert gateway.returncode == 0
 
 
+ORPHAN = SIGNALLED.replace('print("speaking", flush=True)', "print(os.getpid(), flush=True)")
+
+
+def test_process_ends_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
+    (script := tmp_path / "main.py").write_text(ORPHAN)
+    command = [sys.executable, script, tmp_path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as gateway:
+        assert gateway.stdout is not None
+        gone = os.pidfd_open(int(gateway.stdout.readline()))
+        gateway.kill()
+        assert select.select([gone], [], [], DEADLINE_S)[0]
+    os.close(gone)
+
+
 def test_process_with_same_settings_is_forked_and_others_spawned(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(SCRIPT)
