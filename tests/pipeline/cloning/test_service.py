@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -152,7 +153,12 @@ async def test_worker_that_aborts_raises_cloning_failed() -> None:
 
 
 def hanging_workers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "321987" in child.cmdline()]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended, also if nothing has waited for it yet
+            if "321987" in child.cmdline():
+                found.append(child)
+    return found
 
 
 async def test_hanging_worker_is_killed_at_deadline() -> None:
