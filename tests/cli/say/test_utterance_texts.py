@@ -5,7 +5,7 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
-from voxgate.cli.utterance_texts import UtteranceTexts, divide
+from voxgate.cli.say.utterance_texts import UtteranceTexts, divide
 
 
 async def texts_of(fragments: list[str], max_characters: int | None) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from fakes.gateway.protocol_server import FakeGateway, greeting_with
 from fakes.waiting import DEADLINE_S, block_until
 from voxgate.cli.main import main
-from voxgate.cli.say import Captions
+from voxgate.cli.say.captions import Captions
 from voxgate.client import Word
 
 

@@ -4,7 +4,7 @@ import os
 import pty
 import termios
 
-from voxgate.cli.text_input import cbreak_mode, read_stdin_text
+from voxgate.cli.say.text_input import cbreak_mode, read_stdin_text
 
 
 async def test_fragments_are_yielded_as_they_are_written() -> None:
