@@ -181,8 +181,8 @@ def test_one_player_plays_all_utterances(gateway: FakeGateway, player: Path) -> 
     assert ended.stdout == f"{LONG_TEXT}\n"
 
 
-@pytest.mark.usefixtures("player", "short_utterances")
-def test_interrupt_ends_all_utterances(gateway: FakeGateway) -> None:
+def interrupted(gateway: FakeGateway, text: str, utterances: int) -> str:
+    """What the command prints at Ctrl-C, once it speaks and has begun so many utterances."""
     with subprocess.Popen(
         [*VOXGATE, "say", "--url", gateway.url],
         stdin=subprocess.PIPE,
@@ -192,13 +192,18 @@ def test_interrupt_ends_all_utterances(gateway: FakeGateway) -> None:
         assert saying.stdin is not None
         assert saying.stdout is not None
         assert saying.stderr is not None
-        saying.stdin.write(LONG_TEXT.encode())
+        saying.stdin.write(text.encode())
         saying.stdin.flush()
         saying.stdout.read(1)
-        block_until(lambda: len(gateway.utterances) == 5)  # the last one waits for the rest of standard input
+        block_until(lambda: len(gateway.utterances) == utterances)
         saying.send_signal(signal.SIGINT)
         assert saying.wait(DEADLINE_S) == 130
-        output = saying.stderr.read().decode()
+        return saying.stderr.read().decode()
+
+
+@pytest.mark.usefixtures("player", "short_utterances")
+def test_interrupt_ends_all_utterances(gateway: FakeGateway) -> None:
+    output = interrupted(gateway, LONG_TEXT, utterances=5)  # the last one waits for the rest of standard input
     spoken, unspoken = output.rstrip("\n").split("\nspoken: ")[1].split("\nnot spoken: ")
     assert spoken + unspoken == LONG_TEXT
 
@@ -278,21 +283,7 @@ def test_speech_starts_while_standard_input_is_open(gateway: FakeGateway, player
 
 @pytest.mark.usefixtures("player")
 def test_interrupt_prints_spoken_and_unspoken_text(gateway: FakeGateway) -> None:
-    with subprocess.Popen(
-        [*VOXGATE, "say", "--url", gateway.url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as saying:
-        assert saying.stdin is not None
-        assert saying.stdout is not None
-        assert saying.stderr is not None
-        saying.stdin.write(b"A" * 500 + b" end")
-        saying.stdin.flush()
-        saying.stdout.read(1)
-        saying.send_signal(signal.SIGINT)
-        assert saying.wait(DEADLINE_S) == 130
-        output = saying.stderr.read().decode()
+    output = interrupted(gateway, "A" * 500 + " end", utterances=1)
     assert "\nspoken: A" in output or "\nspoken: \n" in output
     assert output.rstrip().endswith("A end")
     interrupt = next(message for message in gateway.received if message["type"] == "interrupt")
