@@ -42,7 +42,7 @@ async def speaking_page(browser: int, codec: str = "pcm", **options: Any) -> Asy
 @pytest.mark.parametrize("moment", [f"{PLAYED_S} > 0.5", "voxgate.speech.utterance.done"])
 async def test_paused_speech_goes_on_with_the_next_sample(browser: int, codec: str, moment: str) -> None:
     async with speaking_page(browser, codec, hold_max_ms=60_000, send_ahead_ms=1500) as page:
-        await page.until(moment)
+        await page.until(f"{moment} && !{PAUSE}.disabled")  # which is drawn later than all audio may be there
         await page.evaluate(f"{PAUSE}.click()")
         await page.until("voxgate.speech.utterance.held && voxgate.speech.player.report.type === 'paused'")
         await page.until("document.body.dataset.state === 'paused'")
